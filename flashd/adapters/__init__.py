@@ -1,0 +1,1 @@
+"""One outside system each: maps its errors, decides nothing."""

@@ -1,0 +1,1 @@
+"""The imperative shell: observes, asks the core, saves, acts."""

@@ -1,0 +1,1 @@
+"""GPU clouds behind one Protocol; no provider's word leaves its own module."""
