@@ -6,32 +6,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from flashd.core.machines import Machine, MachinePhase
 from flashd.core.places import Offer, Place, PlaceRefusal
 
-
-class MachinePhase(StrEnum):
-    """A provider's many statuses, classified once, in the provider. Unknown statuses are UNKNOWN, never dead."""
-
-    PENDING = "pending"  # accepted or building; not billed yet on most clouds
-    RUNNING = "running"
-    STOPPED = "stopped"  # the host is lost to us though it may still be billed
-    FAILED = "failed"
-    DELETING = "deleting"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine as the provider shows it."""
-
-    id: str
-    name: str
-    phase: MachinePhase
-    raw_status: str
-    created_at: float | None  # Unix seconds; None when the provider does not say
-    region: str = ""
-    sku: str = ""
-    labels: tuple[str, ...] = ()
+__all__ = [
+    "Capabilities",
+    "Credit",
+    "DeleteAnswer",
+    "LaunchOrder",
+    "Launched",
+    "Machine",
+    "MachinePhase",
+    "Provider",
+    "Stock",
+]
 
 
 class DeleteAnswer(StrEnum):
