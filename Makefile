@@ -57,7 +57,7 @@ demo: $(READY) ## everything on this machine, no account, no money (ARGS="--keep
 	$(BIN)/flashd demo $(ARGS)
 
 wheel: $(READY) ## dist/flashd-*.whl
-	$(BIN)/hatchling build --target wheel
+	rm -rf dist && $(BIN)/hatchling build --target wheel
 
 install-check: wheel ## install the wheel from the runtime lock into a fresh environment of $(PYTHON)
 	rm -rf .make/install && $(PYTHON) -m venv .make/install
