@@ -84,6 +84,10 @@ class UnavailableError(ProviderError):
     """No usable answer (timeout, reset, 5xx, unparsable body): nothing is known."""
 
 
+class NotSentError(UnavailableError):
+    """The request never left (no connection, or a read that had to come first failed): nothing was done for sure."""
+
+
 # Hub -----------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -32,7 +33,7 @@ class DeleteAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """Everything that can be rented now. `refusals`: places that cannot be used, and why (no image, no key, blocked)."""
+    """What can be rented now. `refusals`: places that cannot be used, and why (no image, no key, blocked)."""
 
     offers: tuple[Offer, ...]
     refusals: tuple[PlaceRefusal, ...]
@@ -66,10 +67,12 @@ class LaunchOrder:
 
     name: str
     place: Place
-    user_data: str
+    user_data: str = field(repr=False)
     labels: tuple[str, ...] = ()
     timeout_s: float = 30.0
     volume: str = ""  # logical cache volume; "" = cold
+    # Called right before the POST, after every wait for the budget; what it raises means that nothing was sent.
+    guard: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ class Provider(Protocol):
         """POST once, never repeated inside.
 
         Raises CapacityError, NoCreditError, ForbiddenError, RejectedError (nothing was made), RateLimitedError
-        (nothing was made, may be sent again), NameTakenError, AmbiguousLaunchError (a machine may exist), AuthError.
+        (nothing was made, may be sent again), NameTakenError, AmbiguousLaunchError (a machine may exist), AuthError;
+        NotSentError when a read before the POST failed or no connection was made, and what `order.guard` raises.
         """
 
     async def find(self, name: str) -> tuple[Machine, ...]:
