@@ -1,1 +1,1 @@
-"""What is sent and stored, as types: requests, commands, events, artifacts. Parsing never raises; it answers a value."""
+"""What is sent and stored, as types: requests, commands, events, artifacts. Parsing answers a value, never raises."""
