@@ -60,10 +60,19 @@ def token_kind(text: str) -> str | None:
 
 def masked(text: str) -> str:
     """The text with every token replaced by `***`."""
-    return _ANY.sub("***", text)
+    return text if token_kind(text) is None else _ANY.sub("***", text)
 
 
 def may_hold_secret(text: str) -> bool:
     """True when a text should not be shown to others: a token, a field with a telling name, or a password in a URL."""
     plain = _ASCII_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-    return any(pattern.search(version) for version in (text, plain) for pattern in (_ANY, _SECRET_FIELD, _URL_PASSWORD))
+    return any(_telling(version) for version in {text, plain})
+
+
+def _telling(text: str) -> bool:
+    folded = text.casefold()
+    return (
+        token_kind(text) is not None
+        or (any(word in folded for word in _TELLING_WORDS) and _SECRET_FIELD.search(text) is not None)
+        or ("://" in text and "@" in text and _URL_PASSWORD.search(text) is not None)
+    )
