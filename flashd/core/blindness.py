@@ -18,11 +18,11 @@ class Sight:
     blind_total: float = 0.0
 
     def seen(self, at: float, slack_s: float) -> Sight:
-        """The source answered at `at`. What the gap has beyond `slack_s`, the usual pause between two looks, was blind."""
+        """The source answered at `at`. The part of the gap beyond `slack_s`, the usual pause, was blind."""
         return Sight(max(at, self.known_until), self.blind_at(at, slack_s))
 
     def unseen(self, at: float) -> Sight:
-        """The source answered at `at`, but its silence means nothing (no commit was possible): all the gap was blind."""
+        """It answered at `at`, but its silence means nothing (no commit was possible): all the gap was blind."""
         return Sight(max(at, self.known_until), self.blind_total + max(0.0, at - self.known_until))
 
     def blind_at(self, now: float, slack_s: float) -> float:

@@ -1,0 +1,120 @@
+"""How an attempt ends and what follows: the run's terminal word, or a back-off and another attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flashd.core.actions import Decision, EventKind, Save, SaveKind, StopAsking
+from flashd.core.model import Attempt, End, PastAttempt, Reason, Run, State
+from flashd.core.observations import Tick
+from flashd.core.retry import RULES as RETRY_RULES
+from flashd.core.retry import Again, fault_of, may_retry, retry_delay_s
+from flashd.core.verdicts import Failure, Outcome, Success
+
+AVOID_MAX = 8
+
+_EVENT = {
+    State.SUCCEEDED: EventKind.SUCCEEDED,
+    State.FAILED: EventKind.FAILED,
+    State.CANCELLED: EventKind.CANCELLED,
+}
+
+
+def past(attempt: Attempt, failure: Failure, now: float, *, refunded: bool = False) -> PastAttempt:
+    """The attempt as history keeps it."""
+    return PastAttempt(
+        number=attempt.number,
+        name=attempt.name,
+        token=attempt.token,
+        place=attempt.place,
+        head=attempt.head,
+        requested_at=attempt.requested_at,
+        ended_at=now,
+        reason=failure.reason,
+        detail=failure.detail,
+        machine_id=attempt.machine_id,
+        commit=failure.commit,
+        refunded=refunded,
+    )
+
+
+def finish(run: Run, end: End) -> Decision:
+    """The terminal step. The present attempt's machine, if any, is handed to the releaser in the same step."""
+    names = tuple(past.name for past in run.history) + ((run.attempt.name,) if run.attempt else ())
+    done = replace(
+        run, state=end.state, end=end, sequence=run.sequence + 1, waiting=None, retry_at=None, attempt=run.attempt
+    )
+    return Decision(done, Save(SaveKind.FINISH, _EVENT[end.state], release=names), (StopAsking(),))
+
+
+def conclude(run: Run, outcome: Outcome, tick: Tick) -> Decision:
+    """End the present attempt with `outcome`."""
+    attempt = run.attempt
+    if attempt is None:
+        raise ValueError(f"run {run.terms.run_id} has no attempt to conclude")
+    match outcome:
+        case Success(evidence, commit):
+            end = End(State.SUCCEEDED, None, "", tick.now, evidence, commit, attempt.number)
+            return finish(run, end)
+        case Failure():
+            return _failed(run, attempt, outcome, tick)
+
+
+def _failed(run: Run, attempt: Attempt, failure: Failure, tick: Tick) -> Decision:
+    ended = replace(run, attempt=None, history=(*run.history, past(attempt, failure, tick.now)))
+    if run.cancel is not None:
+        return cancelled(ended, tick)
+    return again_or_fail(ended, failure, tick, avoid=attempt)
+
+
+def again_or_fail(run: Run, failure: Failure, tick: Tick, *, avoid: Attempt | None = None) -> Decision:
+    """`run` has the ended attempt in its history and none in hand."""
+    terms = run.terms
+    late = terms.deadline_s is not None and tick.now >= run.accepted_at + terms.deadline_s
+    if late and failure.reason not in (Reason.DEADLINE, Reason.JOB_FAILED):
+        failure = Failure(Reason.DEADLINE, f"deadline_s is reached; the last attempt: {failure.detail}", failure.commit)
+    if not late and may_retry(run, failure.reason):
+        return _back_off(run, tick, avoid)
+    return failed(run, failure.reason, _detail(run, failure), tick)
+
+
+def _back_off(run: Run, tick: Tick, avoid: Attempt | None) -> Decision:
+    rows = tuple(past.name for past in run.history)
+    failures = sum(1 for past in run.history if RETRY_RULES[past.reason].again is not Again.NO)
+    places = run.avoid
+    if avoid is not None and fault_of(run.history[-1].reason).value == "infrastructure":
+        spot = f"{avoid.place.provider}/{avoid.place.region}"
+        places = (*(place for place in places if place != spot), spot)[-AVOID_MAX:]
+    waiting = replace(
+        run,
+        state=State.BACKOFF,
+        sequence=run.sequence + 1,
+        retry_at=tick.now + retry_delay_s(tick.policy, failures, tick.chance),
+        waiting=None,
+        avoid=places,
+    )
+    return Decision(waiting, Save(SaveKind.REQUEUE, EventKind.ATTEMPT_FAILED, release=rows), wake_at=waiting.retry_at)
+
+
+def failed(run: Run, reason: Reason, detail: str, tick: Tick) -> Decision:
+    """The run fails for `reason`."""
+    number = run.history[-1].number if run.history else None
+    return finish(run, End(State.FAILED, reason, detail, tick.now, attempt=number))
+
+
+def cancelled(run: Run, tick: Tick) -> Decision:
+    """The run ends as its cancel asked."""
+    cancel = run.cancel
+    why = cancel.reason if cancel else ""
+    return finish(run, End(State.CANCELLED, Reason.CANCELLED, why, tick.now))
+
+
+def _detail(run: Run, failure: Failure) -> str:
+    """The last cause; with several attempts every attempt's cause, newest first."""
+    if len(run.history) < 2:
+        return failure.detail
+    earlier = "\n".join(
+        f"attempt {past.number} ({past.place.provider} {past.place.region}): {past.reason.value}: {past.detail[:300]}"
+        for past in reversed(run.history)
+    )
+    return f"{failure.detail}\n{earlier}"

@@ -1,0 +1,150 @@
+"""Where a run may launch now: the walk over offers, cheapest first, and the reasons of every place that is not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flashd.core.cost import LAUNCH_WORTH_S, seconds_for
+from flashd.core.model import Reason, Run, Terms
+from flashd.core.observations import MustWait, NoMoneyLeft, NowherePossible
+from flashd.core.places import Offer, PlaceRefusal, RefusalKind
+
+PLACES_SHOWN_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A provider whose launches are held: why, and in whose words."""
+
+    reason: Reason
+    text: str
+    next_try_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """All that is known of the places: offers of every provider, and what holds them back for everybody."""
+
+    offers: tuple[Offer, ...] = ()
+    unusable: tuple[PlaceRefusal, ...] = ()
+    pauses: Mapping[str, Pause] = field(default_factory=dict)
+    cooling: Mapping[str, float] = field(default_factory=dict)  # place key -> until, Unix seconds
+    next_look_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The place to launch at; `last_choice` when no other place fits this run."""
+
+    offer: Offer
+    last_choice: bool
+
+
+Placed = Chosen | MustWait | NoMoneyLeft | NowherePossible
+
+
+def fits(terms: Terms, offer: Offer) -> bool:
+    """Whether the place could ever take this run, stock aside."""
+    place = offer.place
+    return (
+        (not terms.gpu_classes or place.gpu in terms.gpu_classes)
+        and (not terms.providers or place.provider in terms.providers)
+        and (not terms.regions or place.region in terms.regions)
+        and place.region not in terms.exclude_regions
+        and (terms.spot or not offer.spot)
+        and offer.vram_gb >= (terms.min_vram_gb or 0)
+        and offer.disk_gb >= (terms.min_disk_gb or 0)
+        and offer.ram_gb >= (terms.min_ram_gb or 0)
+    )
+
+
+def preference(run: Run, offer: Offer) -> tuple[int, int, float, float, str]:
+    """Sort key: away from the regions, then the providers, where attempts were lost; then price, then VRAM."""
+    place = offer.place
+    spot = f"{place.provider}/{place.region}"
+    failed_region = run.avoid.index(spot) + 1 if spot in run.avoid else 0
+    failed_provider = int(bool(run.avoid) and run.avoid[-1].startswith(f"{place.provider}/"))
+    return failed_region, failed_provider, place.usd_per_hour, offer.vram_gb, place.key
+
+
+def place(run: Run, market: Market, money_usd: float | None, now: float) -> Placed:
+    """The best place for `run` now, or why there is none."""
+    terms = run.terms
+    fitting = sorted((offer for offer in market.offers if fits(terms, offer)), key=lambda offer: preference(run, offer))
+    open_to_run = [offer for offer in fitting if offer.place.key not in run.refusals.itself]
+    if fitting and not open_to_run and market.offers:
+        return NowherePossible(f"refused at every place that fits ({len(fitting)})")
+    payable = [offer for offer in open_to_run if _payable(offer, money_usd)]
+    if open_to_run and not payable:
+        return NoMoneyLeft(f"${money_usd:.2f} of max_usd are left: less than 900 s at ${_cheapest(open_to_run):.2f}/h")
+    refusals: list[PlaceRefusal] = []
+    chosen: Offer | None = None
+    takers = 0
+    for offer in payable:
+        refusal = refuse(run, offer, market, now)
+        if refusal is not None:
+            refusals.append(refusal)
+            continue
+        takers += 1
+        chosen = chosen or offer
+    if chosen is not None:
+        return Chosen(chosen, last_choice=takers == 1)
+    return _must_wait(run, market, refusals, now)
+
+
+def _payable(offer: Offer, money_usd: float | None) -> bool:
+    return money_usd is None or seconds_for(money_usd, offer.place.usd_per_hour) >= LAUNCH_WORTH_S
+
+
+def _cheapest(offers: list[Offer]) -> float:
+    return min(offer.place.usd_per_hour for offer in offers)
+
+
+def refuse(run: Run, offer: Offer, market: Market, now: float) -> PlaceRefusal | None:
+    """Why this fitting place cannot take the run now, None when it can."""
+    place = offer.place
+
+    def no(kind: RefusalKind, text: str, next_try_at: float | None = None) -> PlaceRefusal:
+        return PlaceRefusal(place.provider, place.region, place.gpu, kind, text, next_try_at)
+
+    pause = market.pauses.get(place.provider)
+    if pause is not None:
+        return no(RefusalKind.PAUSED, pause.text, pause.next_try_at)
+    limit = run.terms.max_usd_per_hour
+    if limit is not None and place.usd_per_hour > limit:
+        return no(RefusalKind.TOO_DEAR, f"${place.usd_per_hour:.2f}/h is above gpu.max_usd_per_hour ${limit:.2f}")
+    if not offer.available:
+        return no(RefusalKind.NO_STOCK, "the provider shows no stock", market.next_look_at)
+    own_until = dict(run.refusals.cooling).get(place.key, 0.0)
+    until = max(own_until, market.cooling.get(place.key, 0.0))
+    if until > now:
+        return no(RefusalKind.COOLDOWN, "refused a launch a moment ago", until)
+    return None
+
+
+def _must_wait(run: Run, market: Market, refusals: list[PlaceRefusal], now: float) -> MustWait:
+    terms = run.terms
+    unusable = [
+        item
+        for item in market.unusable
+        if (not terms.gpu_classes or not item.gpu or item.gpu in terms.gpu_classes)
+        and (not terms.regions or item.region in terms.regions)
+        and (not terms.providers or item.provider in terms.providers)
+    ]
+    places = tuple((refusals + unusable)[:PLACES_SHOWN_MAX])
+    tries = [item.next_try_at for item in places if item.next_try_at is not None]
+    if market.next_look_at is not None:
+        tries.append(market.next_look_at)
+    next_try_at = min(tries, default=None)
+    return MustWait(_why(market, refusals), places, next_try_at, "" if places else "no place fits this request now")
+
+
+def _why(market: Market, refusals: list[PlaceRefusal]) -> Reason:
+    kinds = {item.kind for item in refusals}
+    if kinds == {RefusalKind.PAUSED} or (not market.offers and market.pauses):
+        paused = sorted({item.provider for item in refusals} or set(market.pauses))
+        return market.pauses[paused[0]].reason
+    if RefusalKind.COOLDOWN in kinds:
+        return Reason.COOLDOWN
+    return Reason.NO_CAPACITY
