@@ -194,7 +194,7 @@ class CancelWord(StrEnum):
 
 
 class GoneWord(StrEnum):
-    """GONE: the row was removed (now, or by an earlier send). ABSENT: no row. OTHER_ID: the row holds another machine."""
+    """GONE: the row was removed (now or by an earlier send). ABSENT: no row. OTHER_ID: it holds another machine."""
 
     GONE = "gone"
     ABSENT = "absent"
@@ -203,7 +203,7 @@ class GoneWord(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Answer of `mark`: `done` False = the row was not in the expected state; `row` is the row as it stands (None = gone)."""
+    """`done` False: the row was not in the expected state. `row` is the row as it stands (None = gone)."""
 
     done: bool
     row: LedgerRow | None
