@@ -88,7 +88,10 @@ class Stamp:
 
 
 def rfc3339(unix: float) -> str:
-    """`2026-01-02T03:04:05.678Z`; no fraction when it is zero. `unix` is finite; beyond the years 1970 to 9999: the nearest of them."""
+    """`2026-01-02T03:04:05.678Z`; no fraction when it is zero. `unix` is finite.
+
+    Before 1970 and after 9999 it is the nearest time that can be said.
+    """
     bounded = min(max(unix, 0.0), _LAST_INSTANT)
     moment = _EPOCH + timedelta(milliseconds=round(bounded * 1000))
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
