@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from aiohttp import web
@@ -147,7 +148,7 @@ def parse_fault(asked: Mapping[str, object]) -> Fault:
             raise HubRefusal(400, f"{name} must be of type {' or '.join(kind.__name__ for kind in kinds)}")
     try:
         return Fault(**{**asked, "effect": Effect(str(asked["effect"]))})  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, re.error) as error:
         raise HubRefusal(400, f"Not a usable rule: {error}") from error
 
 
