@@ -116,7 +116,7 @@ class PreloadResult:
 
 
 def parse_marker(raw: bytes) -> Marker | Invalid:
-    """`ok`, `attempt` and `token` must have their exact types, since they decide; the rest is taken where it is right."""
+    """`ok`, `attempt` and `token` decide and must have their exact types; the rest is taken where it is right."""
     body = _object(raw, MAX_MARKER_BYTES)
     if isinstance(body, Invalid):
         return body
