@@ -50,7 +50,7 @@ class Accounts:
         self.keys[key].revoked = revoked
 
     def authenticate(self, key: str | None, *, writes: bool) -> Account:
-        """The account behind a key. Raises 401 for a missing, wrong or revoked key, 403 for writing by a read-only one."""
+        """The account behind a key. Raises 401 for a missing, wrong or revoked key, 403 if a read-only one writes."""
         found = self.keys.get(key or "")
         if found is None or found.revoked:
             raise ApiError(401, "unauthorized", "Unauthorized: invalid or missing API key")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -26,7 +27,6 @@ TICK_S = 0.02
 SHUTDOWN_S = 1.0
 BODY_MAX = 4 << 20
 _OPEN = frozenset({"/billing/alive"})
-_log = logging.getLogger(__name__)
 
 
 class CloudServer:
@@ -82,6 +82,17 @@ def make_app(cloud: Cloud) -> web.Application:
     return app
 
 
+@dataclass(slots=True)
+class _Flight:
+    """What middleware and handler of one request tell each other; they run in one task."""
+
+    faults: list[Fault]
+    call: Call | None = None
+
+
+_flight: ContextVar[_Flight] = ContextVar("flight")
+
+
 class _Api:
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
@@ -109,9 +120,9 @@ class _Api:
             call = Call(self._cloud, self._account(request, path), request.query, request.match_info)
             call.raw_body = await _body_of(request)
             call.hidden = "|".join(
-                f"(?:{fault.pattern})" for fault in _faults(request) if fault.effect is Effect.DROP_ROWS
+                f"(?:{fault.pattern})" for fault in _flight.get().faults if fault.effect is Effect.DROP_ROWS
             )
-            request["call"] = call
+            _flight.get().call = call
             return json_answer(200, handler(call))
 
         return serve
@@ -122,14 +133,15 @@ class _Api:
             return throttled_answer()
         name = await self._name(request)
         faults = self._cloud.faults.hits(request.method, request.path_qs, name)
-        request["faults"] = faults
+        flight = _Flight(faults)
+        _flight.set(flight)
         for fault in faults:
             if fault.effect is Effect.DELAY:
                 await anyio.sleep(fault.seconds)
                 self._cloud.advance()
             elif fault.effect in INSTEAD:
                 return await instead(self._cloud, request, fault)
-        return await self._disturb(request, await self._served(request, handler), faults)
+        return await self._disturb(request, await self._served(request, handler), flight)
 
     async def _served(self, request: web.Request, handler: WebHandler) -> web.Response:
         try:
@@ -145,11 +157,10 @@ class _Api:
         assert isinstance(answer, web.Response)
         return answer
 
-    async def _disturb(self, request: web.Request, answer: web.Response, faults: list[Fault]) -> web.StreamResponse:
-        call = request.get("call")
-        made = call.made if isinstance(call, Call) else []
+    async def _disturb(self, request: web.Request, answer: web.Response, flight: _Flight) -> web.StreamResponse:
+        made = flight.call.made if flight.call is not None else []
         last: web.StreamResponse = answer
-        for fault in faults:
+        for fault in flight.faults:
             if fault.effect in ON_MACHINE:
                 for machine in made:
                     on_machine(self._cloud.machines, machine, fault)
@@ -162,7 +173,7 @@ class _Api:
             return self._cloud.account()
         writes = request.method != "GET"
         account = self._cloud.accounts.authenticate(request.headers.get("api_key"), writes=writes)
-        for fault in _faults(request):
+        for fault in _flight.get().faults:
             if fault.effect is Effect.ACCOUNT:
                 account = self._cloud.account(fault.account)
         return account
@@ -176,11 +187,6 @@ class _Api:
         raw = request.match_info.get("id", "")
         machine = self._cloud.machines.all.get(int(raw)) if raw.isdecimal() else None
         return machine.name if machine is not None and "virtual-machine" in request.path else ""
-
-
-def _faults(request: web.Request) -> list[Fault]:
-    found: list[Fault] = request["faults"]
-    return found
 
 
 def _endpoint(request: web.Request) -> str:
