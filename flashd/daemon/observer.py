@@ -6,25 +6,22 @@ Runs subscribe by machine name and are woken only when something about their mac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 import anyio
 
 from flashd.adapters.clock import Clock, Random
 from flashd.core.blindness import Sight
-from flashd.errors import (
-    AuthError,
-    ForbiddenError,
-    ProviderError,
-    RateLimitedError,
-    UnavailableError,
-)
+from flashd.errors import AuthError, ForbiddenError, ProviderError, RateLimitedError, UnavailableError
 from flashd.providers.base import Machine, Provider
 
 AUTH_RETRY_S = 60.0  # a refused credential is tried again every 60 s (CONTRACT 8)
 PASS_TIMEOUT_S = 300.0  # a list that takes longer counts as no answer; 10,000 machines need about 15 s
+THROTTLE_MAX_S = 300.0  # a longer Retry-After is not believed
 FIRST_PHASE_S = 1.0  # observers of several accounts do not start on the same instant
+PERIOD_JITTER = 0.05
 LEAST_SLACK_S = 60.0
 
 
@@ -41,7 +38,7 @@ class FleetProblem(StrEnum):
 class FleetSnapshot:
     """One complete list of the namespace's machines; what is not in it was not listed. Times are Unix seconds.
 
-    A name that the provider allows twice holds all its machines, oldest first.
+    A name that the provider allows twice holds all its machines, in the provider's order.
     """
 
     provider: str
@@ -52,17 +49,33 @@ class FleetSnapshot:
     by_id: Mapping[str, Machine]
 
 
+Look = tuple[tuple[str, str, str], ...]  # id, phase and raw status of all machines of one name
+
+
 @dataclass(eq=False, slots=True)
 class FleetSubscription:
     """Interest in one machine name. `close` ends it; closing twice is harmless."""
 
     name: str
     wake: Callable[[], None]
-    _close: Callable[[FleetSubscription], None]
-    _seen: tuple[tuple[str, str, str], ...] | None = None  # None: not told anything yet
+    closed: bool = False
+    last_look: Look | None = None  # None: not told anything yet
 
     def close(self) -> None:
-        self._close(self)
+        self.closed = True
+
+    def tell(self, snapshot: FleetSnapshot) -> None:
+        """Wake when the machine looks different, or is missing."""
+        look = tuple((m.id, str(m.phase), m.raw_status) for m in snapshot.by_name.get(self.name, ()))
+        if not self.closed and (look != self.last_look or not look):
+            self.last_look = look
+            self.wake()
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    moment: float
+    done: anyio.Event
 
 
 class FleetObserver:
@@ -75,51 +88,142 @@ class FleetObserver:
         self, provider: Provider, namespace: str, clock: Clock, random: Random, poll_interval_s: float
     ) -> None:
         self.after_pass: list[Callable[[FleetSnapshot], None]] = []
-        raise NotImplementedError
+        self._provider = provider
+        self._prefix = f"flash-{namespace}-"
+        self._clock = clock
+        self._random = random
+        self._interval_s = poll_interval_s
+        self._slack_s = max(LEAST_SLACK_S, 3 * poll_interval_s)
+        self._sight = Sight(clock.now())
+        self._snapshot: FleetSnapshot | None = None
+        self._problem: FleetProblem | None = None
+        self._problem_text = ""
+        self._subscriptions: list[FleetSubscription] = []
+        self._waiters: list[_Waiter] = []
+        self._kick = anyio.Event()
 
     @property
     def snapshot(self) -> FleetSnapshot | None:
         """The last complete pass; None before the first."""
-        raise NotImplementedError
+        return self._snapshot
 
     @property
     def problem(self) -> FleetProblem | None:
         """What stopped the last pass; None after a complete one and before the first."""
-        raise NotImplementedError
+        return self._problem
 
     @property
     def problem_text(self) -> str:
-        raise NotImplementedError
+        """The provider's words of the last failure; "" after a complete pass."""
+        return self._problem_text
 
     @property
     def last_pass_at(self) -> float | None:
         """When the last complete pass ended, for readiness."""
-        raise NotImplementedError
+        return None if self._snapshot is None else self._snapshot.completed_at
 
     @property
     def sight(self) -> Sight:
         """To be persisted by the daemon."""
-        raise NotImplementedError
+        return self._sight
 
     def restore(self, sight: Sight) -> None:
         """Take over persisted blindness; before `run`."""
+        self._sight = sight
 
     def blind_at(self, now: float) -> float:
-        """Blind seconds of this provider up to `now`."""
-        raise NotImplementedError
+        """Blind seconds of this provider up to `now`, the present outage included."""
+        return self._sight.blind_at(now, self._slack_s)
 
     def subscribe(self, name: str, wake: Callable[[], None]) -> FleetSubscription:
-        """`wake` is called after a complete pass in which the machine's id, phase, status or presence changed, and
-        after every complete pass in which it is missing. It must not block."""
-        raise NotImplementedError
+        """`wake` is called after the first complete pass, after each in which the machine's id, phase, status or
+        presence changed, and after each in which it is missing. It must not block."""
+        subscription = FleetSubscription(name, wake)
+        self._subscriptions.append(subscription)
+        return subscription
 
     def retry_now(self) -> None:
-        """End the present pause (SIGHUP, a new credential)."""
+        """End the present pause (SIGHUP, a new credential, a look wanted at once)."""
+        self._kick.set()
 
     async def pass_after(self, moment: float) -> FleetSnapshot:
         """The first complete pass that started after `moment`; waits for as long as it takes."""
-        raise NotImplementedError
+        while self._snapshot is None or self._snapshot.started_at <= moment:
+            waiter = _Waiter(moment, anyio.Event())
+            self._waiters.append(waiter)
+            try:
+                await waiter.done.wait()
+            finally:
+                self._waiters.remove(waiter)
+        return self._snapshot
 
     async def run(self) -> None:
         """List until cancelled."""
-        raise NotImplementedError
+        await self._pause(self._random.uniform(0.0, min(FIRST_PHASE_S, self._interval_s)))
+        while True:
+            started_at = self._clock.now()
+            pause_s = await self._pass(started_at)
+            await self._pause(max(0.0, pause_s - (self._clock.now() - started_at)))
+
+    async def _pass(self, started_at: float) -> float:
+        """One list; seconds from its start to the start of the next."""
+        period_s = self._interval_s * self._random.uniform(1 - PERIOD_JITTER, 1 + PERIOD_JITTER)
+        try:
+            machines = await self._list()
+        except RateLimitedError as error:
+            self._fail(FleetProblem.THROTTLED, error)
+            answered_after_s = self._clock.now() - started_at
+            return answered_after_s + max(period_s, min(error.retry_after_s, THROTTLE_MAX_S))
+        except AuthError as error:
+            self._fail(FleetProblem.AUTH, error)
+            return AUTH_RETRY_S
+        except ForbiddenError as error:
+            self._fail(FleetProblem.FORBIDDEN, error)
+            return AUTH_RETRY_S
+        except ProviderError as error:
+            self._fail(FleetProblem.UNREACHABLE, error)
+            return max(period_s, self._clock.now() - started_at + period_s / 2)  # never back to back into an outage
+        self._publish(self._snapshot_of(machines, started_at))
+        return period_s
+
+    async def _list(self) -> tuple[Machine, ...]:
+        with anyio.move_on_after(PASS_TIMEOUT_S):
+            return await self._provider.list()
+        raise UnavailableError(f"no complete machine list within {PASS_TIMEOUT_S:.0f} s")
+
+    def _fail(self, problem: FleetProblem, error: ProviderError) -> None:
+        self._problem = problem
+        self._problem_text = str(error)
+
+    def _snapshot_of(self, machines: tuple[Machine, ...], started_at: float) -> FleetSnapshot:
+        ours = [machine for machine in machines if machine.name.startswith(self._prefix)]
+        by_name: dict[str, tuple[Machine, ...]] = {}
+        for machine in ours:
+            by_name[machine.name] = (*by_name.get(machine.name, ()), machine)
+        return FleetSnapshot(
+            provider=self._provider.name,
+            sequence=1 if self._snapshot is None else self._snapshot.sequence + 1,
+            started_at=started_at,
+            completed_at=self._clock.now(),
+            by_name=MappingProxyType(by_name),
+            by_id=MappingProxyType({machine.id: machine for machine in ours}),
+        )
+
+    def _publish(self, snapshot: FleetSnapshot) -> None:
+        self._snapshot = snapshot
+        self._problem, self._problem_text = None, ""
+        self._sight = self._sight.seen(snapshot.completed_at, self._slack_s)
+        for hook in self.after_pass:
+            hook(snapshot)
+        for subscription in tuple(self._subscriptions):  # a woken run may close its own
+            subscription.tell(snapshot)
+        self._subscriptions = [subscription for subscription in self._subscriptions if not subscription.closed]
+        for waiter in self._waiters:
+            if snapshot.started_at > waiter.moment:
+                waiter.done.set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, or until `retry_now`."""
+        with anyio.move_on_after(seconds):
+            await self._kick.wait()
+        self._kick = anyio.Event()
