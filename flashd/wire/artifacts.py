@@ -5,7 +5,7 @@ parse_heartbeat(raw) -> Heartbeat | Invalid     `heartbeat.json`, numbers finite
 parse_metrics(raw) -> Metrics | Invalid         `metrics.json`, any object
 parse_done(raw) -> Done                         `DONE`: that it exists counts, its time only when it is one
 parse_preload(raw) -> PreloadResult | Invalid   `preload_result.json`
-Commit titles are in `commit_title`.
+parse_commit_title(title) -> CommitTitle | None (from `commit_title`)
 """
 
 from __future__ import annotations
@@ -17,7 +17,26 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
+from flashd.wire.commit_title import CommitEvent, CommitTitle, parse_commit_title
 from flashd.wire.strict_json import Reading, Unreadable, clean_text, compact, cut_text, read_json, sanitised
+
+__all__ = [
+    "CommitEvent",
+    "CommitTitle",
+    "Done",
+    "Heartbeat",
+    "Invalid",
+    "Marker",
+    "Metrics",
+    "PreloadResult",
+    "Wrong",
+    "parse_commit_title",
+    "parse_done",
+    "parse_heartbeat",
+    "parse_marker",
+    "parse_metrics",
+    "parse_preload",
+]
 
 MAX_MARKER_BYTES = 64 * 1024
 MAX_HEARTBEAT_BYTES = 64 * 1024
