@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
+import zipfile
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -16,6 +18,7 @@ from typing import Final
 
 import yaml
 
+from flashd.adapters.prose import without_prose
 from flashd.errors import PayloadTooLargeError
 from flashd.wire.payload import Payload
 
@@ -24,10 +27,10 @@ MAX_PROGRAMS_BYTES: Final = 20_000  # compressed, all together; a test keeps the
 SHIPPED: Final = "_bootstrap"  # where the wheel carries the source tree's `bootstrap/`
 
 PAYLOAD_PATH: Final = "/opt/flash/payload.json"
-START_COMMAND: Final = ("env", "PYTHONPATH=/opt/flash", "python3", "-m", "bootstrap.host")
-_PROGRAMS_DIRECTORY: Final = "/opt/flash/bootstrap"
-# The one program a worker may import lies in a directory of its own, so that nothing else comes onto the worker's path.
-_LIBRARY: Final = {"flash_report.py": "/opt/flash/lib/flash_report.py"}
+PROGRAMS_PATH: Final = "/opt/flash/box.zip"
+START_COMMAND: Final = ("python3", PROGRAMS_PATH, "host")
+# `__main__` is the archive's entry; what a worker may import lies apart, so that nothing else comes onto its path.
+_PLACES: Final = {"__main__.py": "__main__.py", "flash_report.py": "lib/flash_report.py"}
 
 
 def render_user_data(payload: Payload) -> str:
@@ -58,18 +61,36 @@ def plan_spec(payload: Payload) -> Payload:
     return payload if payload.spec_in_hub or fits(payload) else replace(payload, spec=None, spec_in_hub=True)
 
 
-def program_files() -> dict[str, bytes]:
-    """The box programs, path on the machine -> source, in a fixed order."""
+def program_sources() -> dict[str, str]:
+    """The box programs as they are written: place in the archive -> source, in a fixed order."""
     return {
-        _LIBRARY.get(entry.name, f"{_PROGRAMS_DIRECTORY}/{entry.name}"): entry.read_bytes()
+        _PLACES.get(entry.name, f"bootstrap/{entry.name}"): entry.read_text(encoding="utf-8")
         for entry in sorted(_bootstrap_directory().iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(".py")
     }
 
 
+@cache
+def programs_archive() -> bytes:
+    """The box programs as they travel: one zip file that python runs, uncompressed so that gzip sees it as a whole.
+
+    Comments and docstrings stay at home; line numbers in a traceback are those of the source.
+    """
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as bundle:
+        for place, source in program_sources().items():
+            bundle.writestr(zipfile.ZipInfo(place), without_prose(source))  # ZipInfo's fixed date: same bytes each time
+    return archive.getvalue()
+
+
+def compressed_programs_bytes() -> int:
+    """What the programs take of the user_data, before base64; at most MAX_PROGRAMS_BYTES."""
+    return len(_gzip(programs_archive()))
+
+
 def _render(payload: Payload) -> str:
     document = {
-        "write_files": [_payload_file(payload), *_program_entries()],
+        "write_files": [_payload_file(payload), _programs_file()],
         "runcmd": [list(START_COMMAND)],
     }
     return "#cloud-config\n" + yaml.safe_dump(document, sort_keys=False, width=2**20)
@@ -83,8 +104,8 @@ def _payload_file(payload: Payload) -> dict[str, str]:
 
 
 @cache
-def _program_entries() -> tuple[dict[str, str], ...]:
-    return tuple(_entry(path, "0644", "gz+b64", _gzip(source)) for path, source in program_files().items())
+def _programs_file() -> dict[str, str]:
+    return _entry(PROGRAMS_PATH, "0644", "gz+b64", _gzip(programs_archive()))
 
 
 def _entry(path: str, permissions: str, encoding: str, content: bytes) -> dict[str, str]:

@@ -1,0 +1,165 @@
+"""The container part: fetch the code, run the worker, tell the Hub how it ended. `python3 box.zip box`.
+
+Standard library here; `huggingface_hub` only in the child process `hub_files`, so that no library can hang the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bootstrap.attempt import CODE, DEADLINE_EXIT, OUT, PAYLOAD, STATE, AttemptEnd, Outcome, Transfers
+from bootstrap.children import Child, Console, Ended
+from bootstrap.ending import Ending, metrics_fault, says_done
+from bootstrap.hub_channel import HubChannel, publish_end
+from bootstrap.job import PACE, Job, load_job, write_atomically
+from bootstrap.preparation import Preparation, Stopped
+from bootstrap.uploader import Uploader
+
+END = STATE / "end.json"
+PUBLISHED = STATE / "end.published"
+END_RESERVE_S = 120.0  # before deadline_at, so that the end is committed while the machine still lives
+END_MIN_S = 300.0  # the end is tried this long even past the deadline
+EXIT_PATIENCE_S = 120.0  # a worker that has said it is done and does not exit
+UPLOADER_PATIENCE_S = 15.0
+
+
+class Box:
+    """One attempt, from the payload to the end commit."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._channel = HubChannel(job.endpoint, job.repo, job.env.get("HF_TOKEN", ""))
+        self._console = Console(job)
+        self._uploader = Uploader(job, self._channel, OUT, self._console, Transfers(job, self._console).push)
+        self._preparation = Preparation(job, self._channel, self._console, self._watch)
+        self._ending = Ending(job, self._channel, self._console)
+        self._signalled = 0
+        self._done_since: float | None = None
+        self._started = time.monotonic()
+
+    def run(self) -> int:
+        """The process's exit status: 0 only if the attempt's end is ok and committed."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        end = self._kept_end() or self._attempt()
+        if not PUBLISHED.exists():
+            until = max(self._job.deadline_at, self._channel.now() + END_MIN_S * PACE)
+            if not publish_end(self._channel, end, until):
+                return 1
+            self._keep(PUBLISHED, "")
+        return 0 if end["ok"] else 1
+
+    def _kept_end(self) -> dict[str, Any] | None:
+        """A container that was restarted after its attempt ended publishes that end again and trains nothing."""
+        try:
+            end: dict[str, Any] = json.loads(END.read_text())
+        except (OSError, ValueError):
+            return None
+        return end if end.get("token") == self._job.token else None
+
+    def _attempt(self) -> dict[str, Any]:
+        try:
+            outcome = self._train()
+        except AttemptEnd as ended:
+            outcome = ended.outcome
+        except Stopped as stopped:
+            outcome = self._stopped(stopped.reason)
+        except BaseException as error:  # whatever happened, the marker says it
+            outcome = Outcome(False, f"box: {type(error).__name__}: {error}", retriable=True, exit_code=1)
+        self._uploader.stop(UPLOADER_PATIENCE_S * PACE)
+        try:
+            outcome = self._ending.save_results(outcome, self._uploader, self._preparation)
+        except Exception as error:  # results that cannot be saved must not hide the end
+            outcome = Outcome(False, f"box: {type(error).__name__}: {error}", retriable=True, exit_code=1)
+        self._console.say(f"attempt ended: ok={outcome.ok} {outcome.error}")
+        end = self._ending.prepare(outcome)
+        self._keep(END, json.dumps(end))
+        return end
+
+    def _train(self) -> Outcome:
+        if self._job.mode != "train":
+            return Outcome(False, f"mode {self._job.mode!r} is not known to this box", exit_code=1)
+        prepare = self._preparation
+        prepare.clean()
+        self._uploader.start()
+        before = prepare.results_there()
+        spec = prepare.spec()
+        self._stage("code")
+        prepare.code()
+        self._stage("pip")
+        prepare.install(self._job.pip)
+        self._stage("resume")
+        prepare.checkpoint()
+        self._stage("running")
+        try:
+            worker = Child(self._job.command, prepare.worker_env(spec), self._console, cwd=str(CODE))
+        except (OSError, ValueError) as error:
+            return Outcome(False, f"worker cannot be started: {error}", exit_code=127)
+        return self._judge(worker.wait(self._watch_worker), before)
+
+    def _judge(self, ended: Ended, before: dict[str, str]) -> Outcome:
+        claimed = ended.returncode == 0 or (ended.stopped in ("hang", "deadline") and says_done())
+        fault = metrics_fault() if claimed else ""
+        if (claimed and not fault) or self._ending.proved_remotely(before):
+            return Outcome(True)
+        if ended.stopped in ("signal", "deadline"):
+            return self._stopped(ended.stopped)
+        if claimed:
+            return Outcome(False, f"worker ended well, but {fault}", exit_code=ended.returncode or 0)
+        return self._ending.worker_failed(ended.returncode, self._uploader)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._signalled = number
+
+    def _watch(self) -> str:
+        if self._signalled:
+            return "signal"
+        reserve = min(END_RESERVE_S, 0.1 * self._job.max_wall_s)
+        walled = time.monotonic() - self._started >= self._job.max_wall_s
+        return "deadline" if walled or self._channel.now() >= self._job.deadline_at - reserve else ""
+
+    def _watch_worker(self) -> str:
+        reason = self._watch()
+        if reason or not says_done():
+            self._done_since = None
+            return reason
+        self._done_since = self._done_since or time.monotonic()
+        return "hang" if time.monotonic() - self._done_since > EXIT_PATIENCE_S * PACE else ""
+
+    def _stopped(self, reason: str) -> Outcome:
+        if reason == "deadline":
+            return Outcome(False, "deadline: the attempt's time is over", exit_code=DEADLINE_EXIT)
+        name = signal.Signals(self._signalled).name
+        return Outcome(False, f"the box was told to stop ({name})", retriable=True, exit_code=128 + self._signalled)
+
+    def _stage(self, stage: str) -> None:
+        self._uploader.stage = stage
+        self._console.say(f"stage {stage}")
+
+    def _keep(self, path: Path, text: str) -> None:
+        try:
+            write_atomically(path, text)
+        except OSError as error:  # a full disk must not keep the end from the Hub
+            self._console.say(f"{path.name} cannot be kept: {error}")
+
+
+def main() -> NoReturn:
+    code = 1
+    try:
+        code = Box(load_job(PAYLOAD)).run()
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)  # whatever thread or library hangs, the container ends
+
+
+if __name__ == "__main__":
+    main()

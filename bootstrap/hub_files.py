@@ -1,0 +1,179 @@
+"""Folders from and to the Hub through `huggingface_hub`, as a child process that can be killed.
+
+`python3 box.zip hub_files fetch|push` reads one JSON object from the environment variable FLASH_HUB_FILES.
+Exit status: 0 done, 2 not there, 3 no usable library, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ABSENT, NO_LIBRARY = 2, 3
+CONNECT_S, READ_S = 10.0, 60.0
+PARALLEL = 8
+FULL_SHA = re.compile(r"[0-9a-f]{40}")
+CHECKPOINT_NAME = re.compile(r"a(\d+)-(\d+)")
+
+
+class NotThere(Exception):
+    """The Hub proved that there is nothing under this path."""
+
+
+class Incomplete(Exception):
+    """What lies on the Hub, or here, is not what was sent."""
+
+
+def bound_every_call() -> None:
+    """Give the library's HTTP client timeouts: by default commit, tree and info wait for ever (huggingface_hub 2.4)."""
+    import huggingface_hub
+    from huggingface_hub.utils import _http
+
+    if hasattr(huggingface_hub, "set_client_factory"):  # 1.0 and newer
+        make_client: Any = _http.default_client_factory
+
+        def client() -> Any:
+            bounded = make_client()  # the library's own, with its request hook
+            bounded.timeout = (CONNECT_S, READ_S, READ_S, CONNECT_S)
+            return bounded
+
+        huggingface_hub.set_client_factory(client)
+    else:
+        make_session: Any = vars(_http)["_default_backend_factory"]
+
+        def session() -> Any:
+            bounded = make_session()
+            bounded.request = functools.partial(bounded.request, timeout=(CONNECT_S, READ_S))
+            return bounded
+
+        vars(huggingface_hub)["configure_http_backend"](session)
+
+
+def fetch(job: dict[str, Any]) -> dict[str, Any]:
+    """The folder `path` of `repo` at `revision` into `into`, replacing it. Only that folder is listed and read.
+
+    With `newest` true, `path` holds checkpoints `a<attempt>-<step>` and the furthest of them is taken.
+    """
+    api = _api()
+    revision = job["revision"]
+    if not FULL_SHA.fullmatch(revision):
+        revision = api.repo_info(job["repo"], repo_type="dataset", revision=revision).sha
+    path = _newest(api, job["repo"], revision, job["path"]) if job.get("newest") else job["path"]
+    files = _listing(api, job["repo"], revision, path)
+    if not files:
+        raise NotThere(f"no files under {path!r} in dataset {job['repo']} at {revision}")
+    into = Path(job["into"])
+    scratch = into.with_name(into.name + ".fetching")
+    shutil.rmtree(scratch, ignore_errors=True)
+
+    def one(name: str) -> None:
+        got = api.hf_hub_download(job["repo"], name, repo_type="dataset", revision=revision, local_dir=scratch)
+        if Path(got).stat().st_size != files[name]:
+            raise Incomplete(f"{name} has {Path(got).stat().st_size} bytes here, {files[name]} on the Hub")
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(one, files))
+    shutil.rmtree(into, ignore_errors=True)
+    into.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(scratch / ".cache", ignore_errors=True)  # the library's own records
+    (scratch / path).replace(into)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return {"path": path, "revision": revision, "files": len(files)}
+
+
+def push(job: dict[str, Any]) -> dict[str, Any]:
+    """The local folder `folder` to `path` in one commit, then a look whether all of it is there.
+
+    `extra`: small files (path -> text) in the same commit. `prune` true: the siblings of `path` go in the same commit.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    api = _api()
+    folder = Path(job["folder"])
+    local = {f"{job['path']}/{file.relative_to(folder).as_posix()}": file for file in _regular_files(folder)}
+    operations: list[Any] = [CommitOperationAdd(name, file) for name, file in sorted(local.items())]
+    operations += [CommitOperationAdd(name, text.encode()) for name, text in job.get("extra", {}).items()]
+    if job.get("prune"):
+        operations += [CommitOperationDelete(f"{name}/", is_folder=True) for name in _siblings(api, job)]
+    sizes = {name: file.stat().st_size for name, file in local.items()}
+    done = api.create_commit(job["repo"], operations, commit_message=job["title"], repo_type="dataset")
+    there = _listing(api, job["repo"], done.oid, job["path"])
+    wrong = [name for name, size in sizes.items() if there.get(name) != size]
+    if wrong:
+        raise Incomplete(f"{len(wrong)} files are not on the Hub as they are here, e.g. {wrong[0]}")
+    return {"commit": done.oid, "files": len(local)}
+
+
+def _api() -> Any:
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=os.environ["HF_ENDPOINT"], token=os.environ["HF_TOKEN"])
+
+
+def _listing(api: Any, repo: str, revision: str, path: str) -> dict[str, int]:
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        tree = api.list_repo_tree(repo, path or None, recursive=True, revision=revision, repo_type="dataset")
+        return {entry.path: entry.size for entry in tree if hasattr(entry, "size")}
+    except EntryNotFoundError:
+        return {}
+
+
+def _checkpoints(api: Any, repo: str, revision: str, path: str) -> dict[tuple[int, int], str]:
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        names = [entry.path for entry in api.list_repo_tree(repo, path, revision=revision, repo_type="dataset")]
+    except EntryNotFoundError:
+        return {}
+    found = [(CHECKPOINT_NAME.fullmatch(name.rpartition("/")[2]), name) for name in names]
+    return {(int(match[2]), int(match[1])): name for match, name in found if match}
+
+
+def _newest(api: Any, repo: str, revision: str, path: str) -> str:
+    checkpoints = _checkpoints(api, repo, revision, path)
+    if not checkpoints:
+        raise NotThere(f"no checkpoint under {path!r}")
+    return checkpoints[max(checkpoints)]
+
+
+def _siblings(api: Any, job: dict[str, Any]) -> list[str]:
+    parent = job["path"].rpartition("/")[0]
+    return sorted(set(_checkpoints(api, job["repo"], "main", parent).values()) - {job["path"]})
+
+
+def _regular_files(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.rglob("*")) if file.is_file()]
+
+
+def main() -> int:
+    try:
+        bound_every_call()
+    except ImportError as error:
+        print(f"huggingface_hub cannot be used: {error}")
+        return NO_LIBRARY
+    try:
+        job = json.loads(os.environ["FLASH_HUB_FILES"])
+        answer = {"fetch": fetch, "push": push}[sys.argv[1]](job)
+    except NotThere as error:
+        print(error)
+        return ABSENT
+    except Exception as error:  # the top of this process: whatever it was, the box tries again or says so
+        print(f"{type(error).__name__}: {error}")
+        return 1
+    print(json.dumps(answer), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # library threads may hang at exit
