@@ -10,7 +10,8 @@ from aiohttp import web
 
 from flashd.sim import cloud_payload as payload
 from flashd.sim.cloud import Cloud
-from flashd.sim.cloud_faults import read_fault
+from flashd.sim.cloud_faults import Effect, read_fault
+from flashd.sim.cloud_machines import STRIKES
 from flashd.sim.cloud_types import ApiError, Json, Planting, Status, bad_request
 
 Action = Callable[[Cloud, Json, dict[str, str]], object]
@@ -101,7 +102,12 @@ def faults(cloud: Cloud, body: Json, path: dict[str, str]) -> object:
 
 
 def add_fault(cloud: Cloud, body: Json, path: dict[str, str]) -> object:
-    return {"id": cloud.faults.add(read_fault(body))}
+    fault = read_fault(body)
+    if fault.effect is Effect.ACCOUNT:
+        cloud.account(fault.account)  # refuses an unknown one here, not in the middle of a client's request
+    if fault.how not in STRIKES:
+        raise bad_request(f"how {fault.how!r}: one of {', '.join(STRIKES)}")
+    return {"id": cloud.faults.add(fault)}
 
 
 def clear_faults(cloud: Cloud, body: Json, path: dict[str, str]) -> object:

@@ -27,6 +27,7 @@ from flashd.sim.cloud_types import (
     not_found,
 )
 
+STRIKES = ("die", "shutoff", "vanish")
 # verb of the API -> statuses it is allowed from, status on the way, status at the end
 POWER_VERBS: dict[str, tuple[frozenset[Status], Status, Status]] = {
     "start": (frozenset({Status.SHUTOFF}), Status.STARTING, Status.ACTIVE),
@@ -200,7 +201,7 @@ class Machines:
                 machine.ended_by = machine.ended_by or "vanished"
                 self._clockwork.replan(machine)
             case _:
-                raise bad_request(f"action {how!r}: die, shutoff or vanish")
+                raise bad_request(f"action {how!r}: one of {', '.join(STRIKES)}")
         self._stop_box(machine)
         self._note(now, how, machine)
         if how == "vanish":

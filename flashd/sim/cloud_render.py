@@ -5,13 +5,14 @@ Source: Hyperstack API models (region, flavor, image, environment, keypair, inst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from flashd.sim.cloud import Cloud
 from flashd.sim.cloud_catalogue import Flavor, Image, Region
 from flashd.sim.cloud_payload import number_in
-from flashd.sim.cloud_types import Account, Environment, Json, Keypair, Machine, Status, Volume
+from flashd.sim.cloud_types import Environment, Json, Keypair, Machine, Status, Volume
 
 _VM_STATE = {
     Status.CREATING: "building",
@@ -30,19 +31,22 @@ _POWER_STATE = {
     Status.RESTORING: "SHUTDOWN",
 }
 PAGE_MAX = 10_000
+T = TypeVar("T")
 
 
 def ok(message: str, **payload: object) -> Json:
     return {"status": True, "message": message, **payload}
 
 
-def page_of(cloud: Cloud, rows: list[Json], query: Mapping[str, str], field: str) -> Json:
+def page_of(
+    cloud: Cloud, found: Sequence[T], query: Mapping[str, str], field: str, show: Callable[[Cloud, T], Json]
+) -> Json:
     """One page in the list envelope; `page` and `page_size` are null when the client left them out."""
     page, size = number_in(query, "page"), number_in(query, "pageSize")
     length = min(size or cloud.knobs.default_page_size, cloud.knobs.max_page_size)
     first = (min(page or 1, PAGE_MAX) - 1) * length
-    shown = rows[first : first + length]
-    count = len(rows) if cloud.knobs.count_is_total else len(shown)
+    shown = [show(cloud, one) for one in found[first : first + length]]
+    count = len(found) if cloud.knobs.count_is_total else len(shown)
     return ok(f"Getting {field} successful", count=count, page=page, page_size=size, **{field: shown})
 
 
@@ -170,10 +174,14 @@ def prices(cloud: Cloud) -> list[Json]:
     return rows
 
 
-def machine(cloud: Cloud, account: Account, found: Machine) -> Json:
+def machine(cloud: Cloud, found: Machine) -> Json:
     """An instance as the API shows it. `user_data` is never among its fields."""
     size = cloud.catalogue.flavor(found.region, found.flavor)
-    place: Json = {"id": found.environment.id, "name": found.environment.name, "org_id": account.org_id}
+    place: Json = {
+        "id": found.environment.id,
+        "name": found.environment.name,
+        "org_id": cloud.account(found.account).org_id,
+    }
     return {
         "id": found.id,
         "name": found.name,

@@ -59,8 +59,7 @@ def prices(call: Call) -> object:
 def list_environments(call: Call) -> object:
     search = call.query.get("search", "")
     found = [one for one in call.account.environments.values() if search in one.name]
-    rows = [render.environment(call.cloud, one) for one in found]
-    return page_of(call.cloud, rows, call.query, "environments")
+    return page_of(call.cloud, found, call.query, "environments", render.environment)
 
 
 def create_environment(call: Call) -> object:
@@ -105,8 +104,7 @@ def vm_quota(call: Call) -> object:
 def list_keypairs(call: Call) -> object:
     search = call.query.get("search", "")
     found = [one for one in call.account.keypairs.values() if search in one.name]
-    rows = [render.keypair(call.cloud, one) for one in found]
-    return page_of(call.cloud, rows, call.query, "keypairs")
+    return page_of(call.cloud, found, call.query, "keypairs", render.keypair)
 
 
 def import_keypair(call: Call) -> object:

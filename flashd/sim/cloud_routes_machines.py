@@ -18,7 +18,7 @@ LOG_LINES_MAX = 10_000
 def create(call: Call) -> object:
     cloud = call.cloud
     call.made = cloud.machines.create(call.account, call.body, cloud.balance(call.account))
-    rows = [render.machine(cloud, call.account, machine) for machine in call.made]
+    rows = [render.machine(cloud, machine) for machine in call.made]
     return ok("Virtual machines creation is in progress", instances=rows)
 
 
@@ -34,12 +34,11 @@ def list_machines(call: Call) -> object:
         and not (call.hidden and re.search(call.hidden, machine.name))
     ]
     found.sort(key=lambda machine: (machine.created_at, machine.id))
-    rows = [render.machine(call.cloud, call.account, machine) for machine in found]
-    return page_of(call.cloud, rows, call.query, "instances")
+    return page_of(call.cloud, found, call.query, "instances", render.machine)
 
 
 def get(call: Call) -> object:
-    return ok("Getting virtual machine successful", instance=render.machine(call.cloud, call.account, call.machine()))
+    return ok("Getting virtual machine successful", instance=render.machine(call.cloud, call.machine()))
 
 
 def delete(call: Call) -> object:
@@ -104,7 +103,7 @@ def list_volumes(call: Call) -> object:
         for volume in call.cloud.volumes.listed(call.account)
         if search in volume.name and environment in volume.environment.name
     ]
-    return page_of(call.cloud, [render.volume(call.cloud, one) for one in found], call.query, "volumes")
+    return page_of(call.cloud, found, call.query, "volumes", render.volume)
 
 
 def get_volume(call: Call) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aiohttp
 
@@ -53,7 +53,6 @@ class World:
     clock: HandClock
     session: aiohttp.ClientSession
     key: str = KEY
-    made: int = field(default=0)
 
     async def call(self, method: str, path: str, body: object = None) -> Answer:
         """One API call below `/v1`, or below `/_sim` when the path says so."""
@@ -61,9 +60,9 @@ class World:
         async with self.session.request(method, root + path, json=body, headers={"api_key": self.key}) as answer:
             return Answer(answer.status, await answer.text(), answer.content_type)
 
-    async def create(self, name: str, **changes: object) -> Answer:
+    async def create(self, machine: str, **changes: object) -> Answer:
         body: Json = {
-            "name": name,
+            "name": machine,
             "environment_name": "default-NORWAY-1",
             "flavor_name": "n3-RTX-A6000x1",
             "key_name": "k",
