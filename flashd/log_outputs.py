@@ -67,10 +67,11 @@ class KeyValueOutput:
     stream: TextIO
 
     def write(self, line: Line) -> None:
-        facts: dict[str, Plain] = {"time": line.stamp, "level": line.level, "event": line.event, **line.facts}
+        pairs = [("time", line.stamp), ("level", line.level), ("event", line.event), *line.facts.items()]
+        pairs = pairs if line.stamp else pairs[1:]
         if line.exception:
-            facts["exception"] = line.exception
-        _print(self.stream, " ".join(f"{key}={_value(fact)}" for key, fact in facts.items() if fact != ""))
+            pairs.append(("exception", line.exception))
+        _print(self.stream, " ".join(f"{key}={_value(fact)}" for key, fact in pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ def _text(fact: Plain) -> str:
 
 
 def _value(fact: Plain) -> str:
+    """As one word: JSON quotes around what has spaces, quotes, line breaks, or nothing in it."""
     text = _text(fact)
     if isinstance(fact, str) and not _BARE.fullmatch(text):
         text = json.dumps(text, ensure_ascii=False)

@@ -82,7 +82,8 @@ class Redactor:
         plain: dict[str, Plain] = {}
         for key, item in islice(value.items(), MAX_ITEMS):
             name = self.text(key if isinstance(key, str) else _describe(key))
-            plain[name] = REPLACEMENT if is_telling(name) and item else self.plain(item, depth + 1)
+            told = is_telling(name) and not isinstance(item, int | float | None) and item
+            plain[name] = REPLACEMENT if told else self.plain(item, depth + 1)
         return plain
 
 

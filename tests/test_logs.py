@@ -139,6 +139,11 @@ def test_a_secret_nobody_announced_is_known_by_its_name_or_shape(unannounced: di
     assert "***" in text
 
 
+def test_a_number_or_nothing_under_a_telling_name_stays_readable(redactor: Redactor) -> None:
+    text = written(redactor, lambda: get_logger().info("said", share_daemon_token=True, api_key=None, box_token=""))
+    assert text.endswith('share_daemon_token=true api_key=null box_token=""\n')
+
+
 def test_of_a_redis_url_only_the_password_is_secret() -> None:
     redactor = Redactor()
     redactor.add("redis://user:pa55word@db.example:6379/0")

@@ -85,7 +85,7 @@ def test_what_machines_depend_on_is_in_the_unit(name: str, directive: str) -> No
 def test_a_reload_checks_before_it_signals(name: str) -> None:
     reloads = [line for line in directives(name) if line.startswith("ExecReload=")]
     assert reloads[0].startswith(f"ExecReload={INSTALLED} check-config --offline")
-    assert reloads[1:] == ["ExecReload=/bin/kill -HUP $MAINPID"]
+    assert reloads[1:] == ["ExecReload=/bin/sh -c 'kill -HUP $MAINPID'"]
 
 
 def test_the_template_is_the_unit_but_for_its_instance() -> None:
