@@ -147,10 +147,6 @@ class StoreWrites(Linked):
         args = Args(*self.link.leader()).pairs({key: value or "" for key, value in changes.items()})
         self._fenced_or_corrupt(await self.link.run("note", args, map=notes.value))
 
-    async def progress(self, event: EventOut) -> None:
-        """Append a `progress` event outside a step; the stream keeps 24 h."""
-        self._fenced_or_corrupt(await self.link.run("progress", _event(Args(*self.link.leader()), event)))
-
     # Maintenance
 
     async def repair(self, run_ids: Sequence[str]) -> tuple[Repaired, ...]:

@@ -116,6 +116,8 @@ class StoreIntake(Linked):
         args.pairs({"event": accept.event.envelope, **accept.event.flat})
         answer = await self.link.run("accept", args, accept.run_id)
         _fenced(answer)
+        if answer[0] == "illegal":
+            raise StoreError(f"{accept.run_id}: not accepted, the step itself is wrong: {answer[1]}")
         word = AcceptWord(answer[0])
         match word:
             case AcceptWord.ACCEPTED:
