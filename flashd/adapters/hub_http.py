@@ -87,11 +87,14 @@ class HttpHub:
             raise error_of(answer, self._clock.now(), writes=False)
         return TooLarge(_size(answer)) if answer.cut else Present(answer.body)
 
-    async def revision(self, repo: str, revision: str) -> str:
-        """The commit that a branch, tag or sha of a dataset repository means now."""
-        where = f"{_api(repo)}/revision/{quote(revision, safe='')}"
-        answer = await self._session.send(Ask("revision", "GET", where))
-        return checked_sha(decode(answer, RevisionAnswer).sha)
+    async def resolve(self, repo: str, revision: str) -> str | None:
+        ask = Ask("revision", "GET", f"{_api(repo)}/revision/{quote(revision, safe='')}", fine=(200, 404))
+        answer = await self._session.send(ask)
+        if answer.status == 200:
+            return checked_sha(decode(answer, RevisionAnswer).sha)
+        if answer.error_code == "RevisionNotFound":
+            return None
+        raise error_of(answer, self._clock.now(), writes=False)
 
     async def ensure_repo(self, repo: str) -> None:
         owner, _, name = repo.partition("/")
