@@ -271,3 +271,21 @@ async def test_the_console_log_is_asked_for_and_fetched(world: World) -> None:
     world.clock.forward(1)
     assert (await world.call("GET", fetch)).json == {"logs": "two"}
     assert (await world.call("GET", f"{path}?request_id=1")).status == 404
+
+
+async def test_a_free_volume_attaches_only_once_the_machine_is_active(world: World) -> None:
+    body = {"name": "cache", "environment_name": "default-NORWAY-1", "size": 100, "volume_type": "Cloud-SSD"}
+    volume = (await world.call("POST", "/core/volumes", body)).json["volume"]
+    assert isinstance(volume, dict)
+    path = f"/core/virtual-machines/{instance_of(await world.create('flash-a0'))['id']}/attach-volumes"
+    wish = {"volume_ids": [volume["id"]], "protected": True}
+    for forward, status in ((1.0, 400), (58.0, 400), (1.0, 200), (1.0, 400)):
+        world.clock.forward(forward)
+        assert (await world.call("POST", path, wish)).status == status
+    detach = path.replace("attach", "detach")
+    assert (await world.call("POST", detach, wish)).status == 405
+    attachment = instance_of(await world.call("GET", path.removesuffix("/attach-volumes")))["volume_attachments"]
+    assert isinstance(attachment, list)
+    released = await world.call("PATCH", f"/core/volume-attachments/{attachment[0]['id']}", {"protected": False})
+    assert released.status == 200
+    assert (await world.call("POST", detach, wish)).status == 200

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from flashd.sim.cloud_http import TICK_S
 from flashd.sim.cloud_types import BoxHost, Json, Knobs, SimMachine, Status
 from tests.contract.sim_cloud_kit import USER_DATA, World, a_world, instance_of
 
@@ -175,12 +176,14 @@ class NotingHost(BoxHost):
         self.heard: list[str] = []
         self.machines: dict[int, SimMachine] = {}
         self.changed = asyncio.Event()
+        self.may_start = asyncio.Event()
+        self.may_start.set()
 
     async def start(self, machine: SimMachine) -> None:
         if machine.name == "broken":
             self.changed.set()
             raise RuntimeError("no room for a box")
-        await asyncio.sleep(0.01)
+        await self.may_start.wait()
         self.machines[machine.id] = machine
         self._note(f"start {machine.name}")
 
@@ -216,6 +219,19 @@ async def test_the_box_starts_when_active_and_stops_with_its_machine() -> None:
         await until(host, "start flash-a0", "stop flash-a0")
         assert world.cloud.machine(machine.id).console == ["hello\n"]
     assert host.heard == ["start flash-a0", "stop flash-a0"]
+
+
+async def test_a_machine_deleted_while_its_box_starts_is_stopped_after_the_start() -> None:
+    host = NotingHost()
+    host.may_start.clear()
+    async with a_world(Knobs(boot_s=0, delete_s=0), host) as world:
+        path = f"{VMS}/{instance_of(await world.create('flash-a0'))['id']}"
+        await asyncio.sleep(3 * TICK_S)
+        await world.call("DELETE", path)
+        await asyncio.sleep(3 * TICK_S)
+        assert host.heard == []
+        host.may_start.set()
+        await until(host, "start flash-a0", "stop flash-a0")
 
 
 async def test_a_box_that_powers_itself_off_leaves_a_billed_machine() -> None:
