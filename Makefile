@@ -13,7 +13,7 @@ SHELL_SCRIPTS = .ci/run .ci/need $(shell grep -rlIE '^\#!.*\b(sh|bash)\b' system
 LOCK = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
-.PHONY: help venv lock lint format test simulate demo wheel install-check clean
+.PHONY: help venv lock lint lint-style lint-types lint-imports lint-dependencies lint-shell format test simulate demo wheel install-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,13 +34,23 @@ lock: ## write both locks anew from pyproject.toml (UPGRADE=--upgrade for the ne
 	$(LOCK) $(UPGRADE) --output-file requirements.lock
 	$(LOCK) $(UPGRADE) --extra fast --group dev --output-file requirements-dev.lock
 
-lint: $(READY) ## every static check
-	@.ci/need shellcheck shellcheck
+lint: lint-style lint-types lint-imports lint-dependencies lint-shell ## every static check (make -k lint: do not stop)
+
+lint-style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet . || { echo "run: make format" >&2; exit 1; }
+
+lint-types: $(READY)
 	$(BIN)/mypy
+
+lint-imports: $(READY)
 	$(BIN)/lint-imports
+
+lint-dependencies: $(READY)
 	$(BIN)/deptry . --no-ansi
+
+lint-shell:
+	@.ci/need shellcheck shellcheck
 	shellcheck $(SHELL_SCRIPTS)
 
 format: $(READY) ## let ruff lay out the code and mend what it can
