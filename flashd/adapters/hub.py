@@ -70,6 +70,9 @@ class Hub(Protocol):
     async def read(self, repo: str, sha: str, path: str, max_bytes: int) -> ReadAnswer:
         """One file pinned to a commit. A 404 for the commit itself is HubUnavailableError, never Absent."""
 
+    async def resolve(self, repo: str, revision: str) -> str | None:
+        """The commit that a branch, tag or commit id names; None when the Hub proves that there is none."""
+
     async def ensure_repo(self, repo: str) -> None:
         """Create the private dataset repository unless it exists. HubForbiddenError when it is not writable."""
 

@@ -37,7 +37,7 @@ class SaveKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """One atomic step in Redis. `rows`: ledger changes (None = the row goes). `release`: live rows that turn deleting."""
+    """One atomic step in Redis. `rows`: ledger changes (None = the row goes). `release`: live rows turn deleting."""
 
     kind: SaveKind
     event: EventKind | None = None

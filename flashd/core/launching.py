@@ -18,6 +18,7 @@ from flashd.core.verdicts import Failure
 CLOCK_SKEW_S = 60.0
 LOOK_UP_INTERVAL_S = 10.0
 REFUSED_PLACES_MAX = 3
+NOT_SENT_RETRY_S = 5.0
 
 
 def machine_deadline(run: Run, place: Place, tick: Tick) -> tuple[float, Reason]:
@@ -117,8 +118,9 @@ def refused(run: Run, attempt: Attempt, answer: RefusedForSure, tick: Tick) -> D
 
 
 def not_sent(run: Run, attempt: Attempt, tick: Tick) -> Decision:
-    """The create call never left: as a sure refusal, without blame for the place."""
-    return Decision(taken_back(run), Save(SaveKind.TRANSITION, rows=((attempt.name, None),)), (AskPlace(),))
+    """The create call never left: as a sure refusal, without blame for the place, and not at once again."""
+    later = replace(taken_back(run), retry_at=tick.now + NOT_SENT_RETRY_S)
+    return Decision(later, Save(SaveKind.TRANSITION, rows=((attempt.name, None),)), wake_at=later.retry_at)
 
 
 def taken_back(run: Run) -> Run:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class RowState(StrEnum):
-    """REQUESTED: intent stored, a machine may exist. ABANDONED: given up; whatever appears under the name is deleted."""
+    """REQUESTED: intent stored, a machine may exist. ABANDONED: given up; what appears under the name is deleted."""
 
     REQUESTED = "requested"
     LIVE = "live"

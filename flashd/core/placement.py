@@ -1,4 +1,4 @@
-"""Where a run may launch now: the walk over offers, cheapest first, and the reasons of every place that is not taken."""
+"""Where a run may launch now: the walk over offers, cheapest first, and why each other place is not taken."""
 
 from __future__ import annotations
 

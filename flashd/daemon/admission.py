@@ -1,0 +1,191 @@
+"""Hands out places: one pass over the waiting runs in order, against limits, budgets and the market."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import anyio
+import structlog
+
+from flashd.core.admission import RepoRoom, Room, held_back, order, repo_held_back
+from flashd.core.cost import money_left
+from flashd.core.ledger import Gone, LedgerRow, RowState
+from flashd.core.model import Reason, Run
+from flashd.core.observations import MustWait, NoMoneyLeft, NowherePossible
+from flashd.core.placement import Chosen, Market, place
+from flashd.daemon.desk import Desk
+from flashd.daemon.mailbox import Grant, Mailbox
+from flashd.daemon.market import MarketDesk
+
+log = structlog.get_logger(__name__)
+
+PASS_INTERVAL_S = 5.0
+RETELL_S = 60.0  # an unchanged reason is told again, so that `status` shows fresh places
+IN_FLIGHT_PER_PLACE = 8  # launches under way at one place whose depth the provider does not tell
+
+
+@dataclass(slots=True)
+class _Asker:
+    run: Run
+    mailbox: Mailbox
+    gone: Mapping[str, Gone]
+    told: Reason | None = None
+    told_at: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reservation:
+    run_id: str
+    repo: str
+    place_key: str
+    usd_per_hour: float
+
+
+class AdmissionDesk:
+    """The waiting runs and the places granted but not yet in the ledger."""
+
+    def __init__(self, desk: Desk, runs_per_repo: int) -> None:
+        self._desk = desk
+        self._runs_per_repo = runs_per_repo
+        self._market = MarketDesk(desk)
+        self._askers: dict[str, _Asker] = {}
+        self._reserved: set[_Reservation] = set()
+        self._kick = anyio.Event()
+        self._repo_of: dict[str, str] = {}
+        desk.ledger.on_change.append(self._on_row)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._askers)
+
+    @property
+    def market(self) -> MarketDesk:
+        return self._market
+
+    def ask(self, run: Run, mailbox: Mailbox, gone: Mapping[str, Gone]) -> None:
+        """Put the run into the queue; asking again only updates it."""
+        run_id = run.terms.run_id
+        known = self._askers.get(run_id)
+        self._askers[run_id] = _Asker(
+            run, mailbox, gone, known.told if known else None, known.told_at if known else float("-inf")
+        )
+        self._repo_of[run_id] = run.terms.repo
+        if known is None:
+            self._kick.set()
+
+    def withdraw(self, run_id: str) -> None:
+        self._askers.pop(run_id, None)
+
+    def forget(self, run_id: str) -> None:
+        """The run is over and released."""
+        self._repo_of.pop(run_id, None)
+
+    def know(self, run: Run) -> None:
+        """A run that was not asking since this daemon leads: its machine counts for its repository."""
+        self._repo_of[run.terms.run_id] = run.terms.repo
+
+    async def serve(self) -> None:
+        """Pass after pass, at every change and every few seconds, until cancelled."""
+        while True:
+            self._kick = anyio.Event()
+            if self._askers:
+                await self._pass()
+            with anyio.move_on_after(PASS_INTERVAL_S):
+                await self._kick.wait()
+
+    async def _pass(self) -> None:
+        held = self._held()
+        market = Market() if held is not None else await self._market.look()
+        for asker in sorted(self._askers.values(), key=lambda asker: order(asker.run)):
+            if asker.run.terms.run_id not in self._askers:
+                continue  # it withdrew while the market was being read
+            if held is not None:
+                self._tell(asker, held)
+            else:
+                self._serve_one(asker, market)
+
+    def _held(self) -> MustWait | None:
+        if self._desk.safe_mode:
+            return MustWait(Reason.LEDGER, detail=self._desk.safe_mode)
+        if self._desk.draining:
+            return MustWait(Reason.DRAINING, detail="the daemon is draining; `flashd resume` ends it")
+        return None
+
+    def _serve_one(self, asker: _Asker, market: Market) -> None:
+        run, now = asker.run, self._desk.clock.now()
+        repo = self._repo_room(run.terms.repo)
+        if (why := repo_held_back(repo)) is not None:
+            text = f"{run.terms.repo}: {repo.live_runs} of {repo.runs_max} live runs, commit budget "
+            self._tell(asker, MustWait(why, detail=text + ("left" if repo.has_commit_budget else "nearly spent")))
+            return
+        answer = place(run, self._without_full_places(market), money_left(run, asker.gone, now), now)
+        match answer:
+            case Chosen(offer, last_choice):
+                room = self._room()
+                if (why := held_back(room, offer.place.usd_per_hour)) is not None:
+                    self._tell(asker, MustWait(why, detail=_room_text(room)))
+                    return
+                reservation = _Reservation(run.terms.run_id, run.terms.repo, offer.place.key, offer.place.usd_per_hour)
+                self._reserved.add(reservation)
+                self.withdraw(run.terms.run_id)
+                asker.mailbox.put(Grant(offer, last_choice, lambda: self._give_back(reservation)))
+            case MustWait():
+                self._tell(asker, answer)
+            case NoMoneyLeft() | NowherePossible():
+                self.withdraw(run.terms.run_id)
+                asker.mailbox.put(answer)
+
+    def _tell(self, asker: _Asker, must: MustWait) -> None:
+        now = self._desk.clock.now()
+        if asker.told is must.reason and now < asker.told_at + RETELL_S:
+            return
+        asker.told, asker.told_at = must.reason, now
+        asker.mailbox.put(must)
+
+    def _give_back(self, reservation: _Reservation) -> None:
+        self._reserved.discard(reservation)
+        self._kick.set()
+
+    def _on_row(self, _name: str, row: LedgerRow | None) -> None:
+        if row is None or row.state is RowState.ABANDONED:
+            self._kick.set()
+
+    def _room(self) -> Room:
+        counted = [row for row in self._desk.ledger.rows.values() if row.state is not RowState.ABANDONED]
+        limits = self._desk.limits
+        return Room(
+            machines=len(counted) + len(self._reserved),
+            usd_per_hour=sum(row.usd_per_hour for row in counted) + sum(item.usd_per_hour for item in self._reserved),
+            max_machines=limits.max_machines,
+            max_usd_per_hour=limits.max_usd_per_hour,
+        )
+
+    def _repo_room(self, repo: str) -> RepoRoom:
+        live = {row.run_id for row in self._desk.ledger.rows.values() if row.state is not RowState.ABANDONED}
+        runs = sum(1 for run_id in live if self._repo_of.get(run_id) == repo)
+        runs += sum(1 for item in self._reserved if item.repo == repo and item.run_id not in live)
+        watcher = self._desk.watchers.watchers().get(repo)
+        has_budget = watcher is None or watcher.has_commit_budget(self._desk.clock.now())
+        return RepoRoom(runs, self._runs_per_repo, has_budget)
+
+    def _without_full_places(self, market: Market) -> Market:
+        """Places with as many launches under way as they may have count as cooling until one is settled."""
+        flying = Counter(item.place_key for item in self._reserved)
+        if not flying:
+            return market
+        until = self._desk.clock.now() + PASS_INTERVAL_S
+        full = {
+            offer.place.key: until
+            for offer in market.offers
+            if flying[offer.place.key] >= (offer.depth if offer.depth is not None else IN_FLIGHT_PER_PLACE)
+        }
+        return Market(market.offers, market.unusable, market.pauses, {**market.cooling, **full}, market.next_look_at)
+
+
+def _room_text(room: Room) -> str:
+    return (
+        f"{room.machines} of {room.max_machines} machines, "
+        f"${room.usd_per_hour:.2f}/h of ${room.max_usd_per_hour:.2f}/h are taken"
+    )

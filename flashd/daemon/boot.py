@@ -1,0 +1,67 @@
+"""The boot payload of one attempt: everything the box is told, secrets resolved again at every launch."""
+
+from __future__ import annotations
+
+from flashd.adapters.userdata import plan_spec
+from flashd.core.model import Attempt, Run
+from flashd.daemon.desk import BootSettings
+from flashd.errors import FlashdError
+from flashd.wire.payload import Payload, PayloadCode, PayloadHub, PayloadWorker
+from flashd.wire.request_model import RunRequest
+
+SPEC_FILE = "job_spec.json"
+
+
+class MissingSecretError(FlashdError):
+    """A run secret that was there at acceptance is not in the secrets directory any more."""
+
+
+def payload_of(run: Run, attempt: Attempt, request: RunRequest, boot: BootSettings) -> Payload:
+    """The payload, its spec spilled when it would not fit. Raises MissingSecretError."""
+    env = dict(request.worker.env)
+    secrets = request.worker.secrets
+    for name in secrets:
+        value = boot.secret(name)
+        if value is None:
+            raise MissingSecretError(f"secret {name} is not in the secrets directory")
+        env[name] = value
+    env["HF_TOKEN"] = boot.box_token()
+    if request.traceparent is not None:
+        env.setdefault("TRACEPARENT", request.traceparent)
+    code = request.hub.code
+    return plan_spec(
+        Payload(
+            run_id=run.terms.run_id,
+            ns=_ns(attempt.name),
+            phase=run.terms.phase,
+            seed=run.terms.seed,
+            attempt=attempt.number,
+            token=attempt.token,
+            provider=attempt.place.provider,
+            hub=PayloadHub(
+                endpoint=boot.hub_endpoint,
+                repo=run.terms.repo,
+                prefix=run.terms.prefix,
+                first_commit_after_s=boot.first_commit_after_s,
+                commit_interval_s=boot.commit_interval_s,
+            ),
+            code=PayloadCode(code.repo or run.terms.repo, run.code_revision, code.path),
+            worker=PayloadWorker(_image(request, attempt), request.worker.command, request.worker.pip),
+            max_wall_s=run.terms.max_wall_s,
+            deadline_at=attempt.deadline_at,
+            env=env,
+            spec=request.spec,
+            mode=request.mode.value,
+            models=request.models,
+            secret_names=secrets,
+        )
+    )
+
+
+def _ns(machine_name: str) -> str:
+    return machine_name.split("-", 2)[1]
+
+
+def _image(request: RunRequest, attempt: Attempt) -> str:
+    gpu = attempt.place.gpu.lower().replace(" ", "-")
+    return request.worker.image.replace("{gpu}", gpu)
