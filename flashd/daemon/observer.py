@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 import anyio
+import structlog
 
 from flashd.adapters.clock import Clock, Random
 from flashd.core.blindness import Sight
@@ -23,6 +24,8 @@ THROTTLE_MAX_S = 300.0  # a longer Retry-After is not believed
 FIRST_PHASE_S = 1.0  # observers of several accounts do not start on the same instant
 PERIOD_JITTER = 0.05
 LEAST_SLACK_S = 60.0
+
+log = structlog.get_logger(__name__)
 
 
 class FleetProblem(StrEnum):
@@ -192,8 +195,9 @@ class FleetObserver:
         raise UnavailableError(f"no complete machine list within {PASS_TIMEOUT_S:.0f} s")
 
     def _fail(self, problem: FleetProblem, error: ProviderError) -> None:
-        self._problem = problem
-        self._problem_text = str(error)
+        if problem is not self._problem:
+            log.warning("fleet_unreadable", provider=self._provider.name, problem=problem, error=str(error))
+        self._problem, self._problem_text = problem, str(error)
 
     def _snapshot_of(self, machines: tuple[Machine, ...], started_at: float) -> FleetSnapshot:
         ours = [machine for machine in machines if machine.name.startswith(self._prefix)]
@@ -211,6 +215,8 @@ class FleetObserver:
 
     def _publish(self, snapshot: FleetSnapshot) -> None:
         self._snapshot = snapshot
+        if self._problem is not None:
+            log.info("fleet_readable_again", provider=snapshot.provider, problem=self._problem)
         self._problem, self._problem_text = None, ""
         self._sight = self._sight.seen(snapshot.completed_at, self._slack_s)
         for hook in self.after_pass:
