@@ -21,7 +21,6 @@ from flashd.core.places import Place
 from flashd.errors import (
     AmbiguousLaunchError,
     CapacityError,
-    ForbiddenError,
     NoCreditError,
     NotSentError,
     ProviderError,
@@ -130,6 +129,10 @@ class Hyperstack:
 
     async def stock(self, *, fresh: bool = False) -> Stock:
         return await self._shelves.read(await self.account(), fresh=fresh)
+
+    async def warm(self, place: Place) -> None:
+        """Read and make what a launch at this place needs (environment, key, image), so that it costs no time later."""
+        await self._sites.prepare(await self._shelves.need(place), Lane.REST)
 
     async def launch(self, order: LaunchOrder) -> Launched:
         site = await self._prepared(order)
