@@ -57,6 +57,8 @@ async def execute(client: Redis, *parts: str | int | bytes) -> object:
 
 def mapped(error: Exception) -> StoreError:
     """The flashd error for one of redis-py's. AuthenticationError and BusyLoadingError are ConnectionErrors there."""
+    if isinstance(error, exceptions.ConnectionError) and isinstance(error.__cause__, exceptions.RedisError):
+        return mapped(error.__cause__)  # a refusal of AUTH while connecting arrives wrapped as a plain ConnectionError
     text = str(error) or type(error).__name__
     match error:
         case exceptions.AuthenticationError() | exceptions.NoPermissionError() | exceptions.AuthorizationError():

@@ -149,26 +149,23 @@ class StoreWrites(Linked):
 
     # Maintenance
 
-    async def repair(self, run_ids: Sequence[str]) -> tuple[Repaired, ...]:
+    async def repair(self, run_ids: Sequence[str], op_id: str) -> tuple[Repaired, ...]:
         """Make the indexes agree with these runs' hashes and recount the ledger's totals; says what was wrong."""
         leader = self.link.leader()
         found: list[Repaired] = []
         for at in range(0, len(run_ids), REPAIR_CHUNK):
             chunk = run_ids[at : at + REPAIR_CHUNK]
-            answers = await self.link.run_many("repair", [(run_id, Args(*leader, run_id)) for run_id in chunk])
+            answers = await self.link.run_many("repair", [(run_id, Args(*leader, op_id, run_id)) for run_id in chunk])
             for run_id, answer in zip(chunk, answers, strict=True):
-                self._fenced_or_corrupt(answer)
-                found.extend(Repaired(run_id, what) for what in answer[1:])
-        answer = await self.link.run("recount", Args(*leader))
-        self._fenced_or_corrupt(answer)
-        found.extend(Repaired("machines", what) for what in answer[1:])
+                found.extend(Repaired(run_id, what) for what in self._told(answer))
+        answer = await self.link.run("recount", Args(*leader, op_id))
+        found.extend(Repaired("machines", what) for what in self._told(answer))
         return tuple(found)
 
-    async def forget(self, now: float) -> int:
-        """Drop the names and index entries of runs whose time of being remembered is over; how many were dropped."""
+    async def forget(self, now: float) -> None:
+        """Drop names and index entries of runs whose time of being remembered is over, FORGET_CHUNK at a time."""
         answer = await self.link.run("forget", Args(*self.link.leader(), _number(now), FORGET_CHUNK))
         self._fenced_or_corrupt(answer)
-        return int(answer[1])
 
     # How a write is sent and its answer read
 
@@ -208,6 +205,10 @@ class StoreWrites(Linked):
         names, rows = answer[3::2], answer[4::2]
         changed = {name: row_from_json(name, row) if row else None for name, row in zip(names, rows, strict=True)}
         return Written(int(answer[1]), answer[2], changed)
+
+    def _told(self, answer: list[str]) -> list[str]:
+        self._fenced_or_corrupt(answer)
+        return (answer[1].split("\n") if answer[0] == "replay" else answer)[1:]
 
     def _fenced_or_corrupt(self, answer: list[str]) -> None:
         match answer[0]:

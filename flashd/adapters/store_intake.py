@@ -100,10 +100,16 @@ class StoreIntake(Linked):
 
     async def excuse(self, entry: Entry) -> None:
         """Take back one delivery: Redis refused or did not answer the accept, which is not the entry's fault."""
-        await self.link.command(
-            "XCLAIM", self._key(entry.source), GROUP, self.link.consumer, 0, entry.entry_id,
-            "RETRYCOUNT", max(entry.deliveries - 1, 0), "JUSTID",
-        )  # fmt: skip
+        async with mapping():
+            await self.link.commands.xclaim(
+                self._key(entry.source),
+                GROUP,
+                self.link.consumer,
+                0,
+                [entry.entry_id],
+                retrycount=max(entry.deliveries - 1, 0),
+                justid=True,
+            )
 
     async def accept(self, accept: Accept) -> AcceptAnswer:
         """Make a request durable and ack it in one step. A conflict writes nothing: reject the entry next.

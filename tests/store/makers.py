@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flashd.adapters.store import Store
 from flashd.adapters.store_types import Accept, AcceptAnswer, EventOut, Led, Rejection, Source, Write, Written
@@ -21,7 +22,7 @@ def op() -> str:
 def event(run_id: str, sequence: int, state: str, name: str = "") -> EventOut:
     kind = f"dev.flashd.run.{name or state}.v1"
     flat = {"id": f"{run_id}.{sequence}", "type": kind, "run_id": run_id, "sequence": str(sequence), "state": state}
-    return EventOut('{"type":"%s"}' % kind, flat)
+    return EventOut(f'{{"type":"{kind}"}}', flat)
 
 
 def an_accept(run_id: str = "r1", **changes: object) -> Accept:
@@ -55,7 +56,7 @@ def a_step(
         run_id=run_id,
         expect=expect,
         op_id=op_id or op(),
-        core='{"at":%d}' % expect,
+        core=f'{{"at":{expect}}}',
         fields={"state": state, "sequence": str(sequence), **fields},
         events=(event(run_id, sequence, state, name),),
         rows=rows or {},
@@ -81,8 +82,6 @@ def a_row(name: str = "flash-t-r1-abc-a0", *, state: RowState = RowState.REQUEST
 
 
 def live(row: LedgerRow, machine_id: str = "77") -> LedgerRow:
-    from dataclasses import replace
-
     return replace(row, state=RowState.LIVE, machine_id=machine_id, live_at=T0 + 5)
 
 
@@ -107,8 +106,8 @@ async def accepted(store: Store, run_id: str = "r1", **changes: object) -> Accep
 async def launched(store: Store, row: LedgerRow, *, run_id: str = "r1") -> Written:
     """Accepted, intent recorded and confirmed: version 3, sequence 3."""
     await accepted(store, run_id)
-    answer = await store.intent(a_step("launching", 1, 2, run_id=run_id), row, 10, 100.0)
-    assert isinstance(answer, Written), answer
+    intent = await store.intent(a_step("launching", 1, 2, run_id=run_id), row, 10, 100.0)
+    assert isinstance(intent, Written), intent
     answer = await store.confirm(a_step("booting", 2, 3, run_id=run_id), live(row))
     assert isinstance(answer, Written), answer
     return answer

@@ -19,7 +19,7 @@ class ServerSaid(Exception):
 
 @dataclass
 class Proxy:
-    """Listens on loopback, forwards to a unix socket. `mismatches` collects scripts that answered their repeat otherwise."""
+    """Listens on loopback, forwards to a unix socket. `mismatches`: scripts that answered their repeat otherwise."""
 
     socket_path: str
     doubling: bool = True
@@ -85,15 +85,18 @@ class Proxy:
         return True
 
 
-def same_answer(first: Reply, second: Reply) -> bool:
+def same_answer(first: object, second: object) -> bool:
     """Equal, but for what must differ: a replay is marked as one, and a held lease has less time left."""
-    if isinstance(second, list) and second and second[0] == b"replay":
-        assert isinstance(second[1], bytes)
-        second = [*second[1].split(b"\n")]
-    if isinstance(first, list) and isinstance(second, list) and first and first[0] == second[0] == b"held":
-        if len(first) == 3 and first[1] is not None and first[1].isdigit():  # type: ignore[union-attr]
-            return first[2] == second[2]
-    return first == second
+    return _answer(first) == _answer(second)
+
+
+def _answer(reply: object) -> object:
+    match reply:
+        case [b"replay", bytes(kept)]:
+            return kept.split(b"\n")
+        case [b"held", bytes(remaining_ms), holder] if remaining_ms.isdigit():
+            return holder
+    return reply
 
 
 async def read_value(reader: asyncio.StreamReader) -> tuple[bytes, Reply]:

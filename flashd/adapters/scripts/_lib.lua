@@ -219,3 +219,15 @@ local function commit(write, plan)
   if #write.events > 0 then tell(write.channel, write.run_id, last) end
   return answer
 end
+
+-- What a repair found is kept under its operation, so that a repeat tells it again instead of finding nothing.
+
+local function told_before(op, subject)
+  local kept = redis.call('HGET', K.repaired, subject)
+  if kept and string.sub(kept, 1, #op + 1) == op .. '\n' then return {'replay', string.sub(kept, #op + 2)} end
+end
+
+local function tell_once(op, subject, answer)
+  if #answer > 1 then redis.call('HSET', K.repaired, subject, op .. '\n' .. table.concat(answer, '\n')) end
+  return answer
+end

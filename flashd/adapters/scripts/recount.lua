@@ -1,7 +1,9 @@
--- keys: lease machines totals
+-- keys: lease machines totals repaired
 -- Count the ledger's totals anew. A row that cannot be read counts as one machine without a price.
-local owner, fence = take(), take()
+local owner, fence, op = take(), take(), take()
 if not leads(owner, fence) then return {'fenced'} end
+local told = told_before(op, 'machines')
+if told then return told end
 local answer, count, micro_usd = {'ok'}, 0, 0
 local rows = redis.call('HGETALL', K.machines)
 for i = 1, #rows, 2 do
@@ -19,4 +21,4 @@ if (tonumber(old[1]) or 0) ~= count or (tonumber(old[2]) or 0) ~= micro_usd then
   redis.call('HSET', K.totals, 'count', whole(count), 'micro_usd', whole(micro_usd))
   answer[#answer + 1] = 'totals set to ' .. whole(count) .. ' machines, ' .. whole(micro_usd) .. ' micro-dollars an hour'
 end
-return answer
+return tell_once(op, 'machines', answer)

@@ -1,7 +1,9 @@
--- keys: lease run core active unreleased runs
+-- keys: lease run core active unreleased runs repaired
 -- Make the indexes agree with one run's hash, which is the truth.
-local owner, fence, run_id = take(), take(), take()
+local owner, fence, op, run_id = take(), take(), take(), take()
 if not leads(owner, fence) then return {'fenced'} end
+local told = told_before(op, run_id)
+if told then return told end
 local run = redis.call('HMGET', K.run, 'state', 'released', 'accepted_at', 'finished_at')
 local known = run[1] and true or false
 local ended = known and TERMINAL[run[1]] or false
@@ -24,4 +26,4 @@ if known then belongs(K.runs, true, run[3], 'runs') end
 if known and run[2] ~= '1' and redis.call('HEXISTS', K.core, 'state') == 0 then
   answer[#answer + 1] = 'its private state is lost; it cannot go on'
 end
-return answer
+return tell_once(op, run_id, answer)
