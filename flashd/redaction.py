@@ -11,6 +11,8 @@ from pathlib import PurePath
 from typing import TypeAlias
 from urllib.parse import quote, quote_plus, urlsplit
 
+from flashd.wire.token_shapes import masked
+
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
 REPLACEMENT = "***"
@@ -22,10 +24,9 @@ MAX_ITEMS = 200
 
 _NAMES = frozenset({"authorization", "proxy_authorization", "cookie", "set_cookie", "api_key", "user_data"})
 _NAME_ENDINGS = ("token", "password", "secret", "api_key", "private_key", "credential")
-# Secrets that nobody announced, known by their shape alone: Hub tokens, PEM private keys, printed request headers.
+# Secrets that nobody announced and that are no tokens of a known shape: PEM blocks, printed request headers.
 _SHAPES = re.compile(
-    r"\bhf_[A-Za-z0-9]{20,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<=bearer )[^\s'\",)}\]]+"
     r"|(?P<name>\b(?:api[_-]?key|authorization)\b['\"]?\s*[:=]\s*['\"]?)(?!bearer )[^\s'\",)}\]]+",
     re.DOTALL | re.IGNORECASE,
@@ -56,7 +57,7 @@ class Redactor:
         for form in self._forms:
             if form in text:
                 text = text.replace(form, REPLACEMENT)
-        return _SHAPES.sub(lambda shape: (shape["name"] or "") + REPLACEMENT, text)
+        return masked(_SHAPES.sub(lambda shape: (shape["name"] or "") + REPLACEMENT, text))
 
     def plain(self, value: object, depth: int = 0) -> Plain:
         """Any value as JSON-like data without secrets; what has no such form becomes its text."""

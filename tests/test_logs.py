@@ -129,7 +129,7 @@ def test_the_canary_would_be_seen_without_redaction() -> None:
         {"user_data": "never-announced"},
         {"text": "curl -H 'api_key: never-announced' http://h"},
         {"text": "authorization: bearer never-announced"},
-        {"text": "token hf_neverannouncedneverannounced refused"},
+        {"text": "token hf_neverannouncedneverannouncedever refused"},
         {"text": "-----BEGIN RSA PRIVATE KEY-----\nneverannounced\n-----END RSA PRIVATE KEY-----"},
     ],
 )
