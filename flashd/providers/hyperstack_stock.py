@@ -213,7 +213,7 @@ def _shelves(answer: FlavorsAnswer) -> list[Shelf]:
             model = flavor.gpu or group.gpu or ""
             sku = flavor.name or ""
             gpu = by_hyperstack(model, sku.removesuffix(SPOT_SUFFIX))
-            if gpu is None or region is None or flavor.gpu_count != 1 or sku.endswith(CLUSTER_SUFFIX):
+            if not sku or gpu is None or region is None or flavor.gpu_count != 1 or sku.endswith(CLUSTER_SUFFIX):
                 continue
             found.append(
                 Shelf(

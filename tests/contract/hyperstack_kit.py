@@ -47,7 +47,6 @@ class Account:
     def __init__(self) -> None:
         image = {"id": 1, "name": "Ubuntu Server 24.04 LTS R570 CUDA 12.8 with Docker", "region_name": PLACE.region}
         environment = {"id": 1, "name": "default-NORWAY-1", "region": PLACE.region}
-        keypair = {"id": 1, "name": "k", "environment": environment}
         self.answers: dict[tuple[str, str], Reply | list[Reply]] = {
             ("GET", "/v1/auth/organizations"): reply(200, {"status": True, "organization": {"id": 1, "name": "o"}}),
             ("GET", "/v1/core/flavors"): reply(200, flavors()),
