@@ -36,12 +36,15 @@ PATTERN_WORDS = {
     _VOLUME_PATTERN: "1 to 30 lower-case letters, digits and '-'",
 }
 
-# What the box puts into the worker's environment itself.
+# What the box puts into the worker's environment, or its own programs read from theirs.
 RESERVED_ENV = frozenset(
     {
         "ATTEMPT",
         "FLASH_ARM",
         "FLASH_ATTEMPT",
+        "FLASH_BOX_PACE",
+        "FLASH_BOX_ROOT",
+        "FLASH_HUB_FILES",
         "FLASH_JOB_SPEC_JSON",
         "FLASH_JOB_SPEC_PATH",
         "FLASH_OUT",
@@ -50,6 +53,7 @@ RESERVED_ENV = frozenset(
         "FLASH_RESUME",
         "FLASH_RUN_ID",
         "FLASH_SEED",
+        "HF_ENDPOINT",
         "HF_REPO",
         "HF_TOKEN",
         "PHASE",

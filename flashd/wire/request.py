@@ -1,7 +1,7 @@
 """A run request from bytes to a value, or every fault in it at once.
 
 parse_request(raw, *, catalogue, secrets, default_image) -> RunRequest | Rejection     never raises
-restore_request(canonical_json, *, default_image) -> RunRequest                        what `run:<id>` stores
+restore_request(canonical_json, *, catalogue, default_image) -> RunRequest             what `run:<id>` stores
 content_hash(document) -> str                                                          the contract's recipe
 Types: RunRequest, Gpu, Code, Hub, Worker, Cache, Limits, Mode (request_model); Rejection, RejectReason (faults).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 
 from pydantic import JsonValue, TypeAdapter
@@ -63,7 +63,8 @@ def parse_request(
 ) -> RunRequest | Rejection:
     """Check everything and answer the request, or a `Rejection` with all faults.
 
-    `catalogue`: every GPU name and alias that is known, matched without regard to case, spaces, `-` and `_`.
+    `catalogue`: every GPU name and alias that is known, matched without regard to case, spaces, `-` and `_`;
+    a mapping gives the class of each, and then `gpu.classes` holds classes.
     `secrets`: the names that can be resolved now.
     """
     size = len(raw) if isinstance(raw, bytes) else len(raw.encode("utf-8", "surrogatepass"))
@@ -81,8 +82,8 @@ def parse_request(
     return rejection(faults, _run_id_of(document), may_hold_secret=_hides_secret(document))
 
 
-def restore_request(canonical_json: str, *, default_image: str) -> RunRequest:
-    """Read back what was accepted earlier. The catalogue and the secrets may have changed: they are not asked again.
+def restore_request(canonical_json: str, *, catalogue: Collection[str], default_image: str) -> RunRequest:
+    """Read back what was accepted earlier. What the catalogue and the secrets have lost since is no fault here.
 
     Raises RequestError when the text is not a request of this version.
     """
@@ -94,7 +95,7 @@ def restore_request(canonical_json: str, *, default_image: str) -> RunRequest:
     if faults:
         found = rejection(faults, None, may_hold_secret=False)
         raise RequestError(found.reason, f"stored request: {found.detail}")
-    return _built(parsed.value, (), default_image)
+    return _built(parsed.value, catalogue, default_image)
 
 
 def canonical(document: dict[str, JsonValue]) -> str:
@@ -131,7 +132,8 @@ def _unreadable(raw: bytes | str, parsed: Parsed | Unreadable, faults: list[Faul
 
 
 def _gpu_names(catalogue: Collection[str]) -> dict[str, str]:
-    return {fold_gpu(name): name for name in sorted(catalogue)}
+    classes = catalogue if isinstance(catalogue, Mapping) else {name: name for name in catalogue}
+    return {fold_gpu(name): classes[name] for name in sorted(classes)}
 
 
 def _run_id_of(document: dict[str, JsonValue]) -> str | None:
