@@ -43,6 +43,7 @@ class Box:
         self._signalled = 0
         self._done_since: float | None = None
         self._started = time.monotonic()
+        self._reserve_s = min(END_RESERVE_S, 0.1 * job.max_wall_s, max(0.0, 0.1 * (job.deadline_at - time.time())))
 
     def run(self) -> int:
         """The process's exit status: 0 only if the attempt's end is ok and committed."""
@@ -73,13 +74,14 @@ class Box:
             outcome = self._stopped(stopped.reason)
         except BaseException as error:  # whatever happened, the marker says it
             outcome = Outcome(False, f"box: {type(error).__name__}: {error}", retriable=True, exit_code=1)
-        self._uploader.stop(UPLOADER_PATIENCE_S * PACE)
         try:
+            self._uploader.stop(UPLOADER_PATIENCE_S * PACE)
             outcome = self._ending.save_results(outcome, self._uploader, self._preparation)
+            self._console.say(f"attempt ended: ok={outcome.ok} {outcome.error}")
+            end = self._ending.prepare(outcome)
         except Exception as error:  # results that cannot be saved must not hide the end
-            outcome = Outcome(False, f"box: {type(error).__name__}: {error}", retriable=True, exit_code=1)
-        self._console.say(f"attempt ended: ok={outcome.ok} {outcome.error}")
-        end = self._ending.prepare(outcome)
+            lost = Outcome(False, f"box: {type(error).__name__}: {error}", retriable=True, exit_code=1)
+            end = self._ending.bare(lost if outcome.ok else outcome)
         self._keep(END, json.dumps(end))
         return end
 
@@ -121,9 +123,8 @@ class Box:
     def _watch(self) -> str:
         if self._signalled:
             return "signal"
-        reserve = min(END_RESERVE_S, 0.1 * self._job.max_wall_s)
         walled = time.monotonic() - self._started >= self._job.max_wall_s
-        return "deadline" if walled or self._channel.now() >= self._job.deadline_at - reserve else ""
+        return "deadline" if walled or self._channel.now() >= self._job.deadline_at - self._reserve_s else ""
 
     def _watch_worker(self) -> str:
         reason = self._watch()

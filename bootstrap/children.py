@@ -102,7 +102,7 @@ class Child:
 
     def _collect(self) -> int | None:
         self._signal(signal.SIGKILL)  # whatever is left of the group, children that outlived the command included
-        self._await(KILL_GRACE_S * PACE)
+        self._await(KILL_GRACE_S)
         self._reader.join(2.0)  # a child that left the group may hold the pipe open for ever
         return self.process.poll()
 

@@ -91,31 +91,43 @@ class Ending:
             text = f"artifacts could not be committed: {last_line(self._console)}"
             return Outcome(False, text, retriable=True, exit_code=1)
         if outcome.retriable:
-            uploader.save_newest(limited(HASTE_S * PACE))
+            uploader.save_newest(limited(HASTE_S))
         elif outcome.exit_code == DEADLINE_EXIT and self._has_artifacts():
-            self._push_once(0).wait(limited(HASTE_S * PACE))
+            self._push_once(0).wait(limited(HASTE_S))
         return outcome
+
+    def bare(self, outcome: Outcome) -> dict[str, Any]:
+        """The end with nothing but the marker and what the box printed."""
+        job = self._job
+        now = round(self._channel.now(), 3)
+        files = {job.marker_path: job.marker(outcome.ok, outcome.retriable, outcome.error, outcome.exit_code, now)}
+        console = self._console.tail()
+        if console:
+            files[job.path(f"console_{job.phase}_attempt{job.attempt}.txt")] = console
+        return {
+            "token": job.token,
+            "ok": outcome.ok,
+            "title": job.title("end"),
+            "marker": job.marker_path,
+            "files": files,
+        }
 
     def prepare(self, outcome: Outcome) -> dict[str, Any]:
         """Everything of the end commit, once; repeated as it is until the Hub has it."""
-        job, now = self._job, round(self._channel.now(), 3)
-        suffix = f"{job.phase}_attempt{job.attempt}.txt"
-        files = {job.marker_path: job.marker(outcome.ok, outcome.retriable, outcome.error, outcome.exit_code, now)}
+        job, end = self._job, self.bare(outcome)
+        files: dict[str, str] = end["files"]
         metrics = metrics_path()
         if outcome.ok and metrics is not None and not metrics_fault():
             files[job.path("metrics.json")] = job.mask(metrics.read_bytes().decode())
-            files[job.path("DONE")] = str(now)
-        console = self._console.tail()
-        if console:
-            files[job.path(f"console_{suffix}")] = console
+            files[job.path("DONE")] = str(json.loads(files[job.marker_path])["ts"])
         if not outcome.ok:
             details = f"{job.mask(outcome.error)}\n\n{self._console.tail(ERROR_FILE_BYTES // 2)}"
-            files[job.path(f"error_{suffix}")] = details.replace("\0", "")[:ERROR_FILE_BYTES]
+            name = f"error_{job.phase}_attempt{job.attempt}.txt"
+            files[job.path(name)] = details.replace("\0", "")[:ERROR_FILE_BYTES]
         heartbeat = read_heartbeat(OUT)
         if heartbeat is not None:
             files[job.path("heartbeat.json")] = encode_heartbeat(job, heartbeat).decode()
-        title = job.title("end", heartbeat)
-        return {"token": job.token, "ok": outcome.ok, "title": title, "marker": job.marker_path, "files": files}
+        return {**end, "title": job.title("end", heartbeat)}
 
     def _push_artifacts(self, preparation: Preparation) -> bool:
         if not self._has_artifacts():

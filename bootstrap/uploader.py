@@ -66,7 +66,8 @@ class Uploader(threading.Thread):
     def stop(self, patience_s: float) -> None:
         """No commit after this, unless one already under way hangs longer than `patience_s`."""
         self._stopping.set()
-        self.join(patience_s)
+        if self.is_alive():
+            self.join(patience_s)
         if self._push:
             self._push[0].stop()
 

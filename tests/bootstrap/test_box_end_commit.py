@@ -1,0 +1,130 @@
+"""The one end commit against a Hub that refuses, loses answers, or is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from flashd.sim.hub_faults import Effect, Fault
+from tests.bootstrap.box_world import OK_WORKER, BoxWorld
+
+QUOTA_BODY = {"error": "You have exceeded the rate limit for repository commits (128 per hour)."}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(Effect.STATUS, kind="commit", status=409, times=3),
+        Fault(Effect.STATUS, kind="commit", status=412),
+        Fault(Effect.STATUS, kind="commit", status=429, headers={"Retry-After": "1"}, json=QUOTA_BODY),
+        Fault(Effect.STATUS, kind="commit", status=500, times=2),
+        Fault(Effect.STATUS, kind="commit", status=403),
+        Fault(Effect.RESET, kind="commit", times=2),
+        Fault(Effect.TRUNCATE, kind="commit"),
+    ],
+    ids=["409 storm", "412", "429 quota", "500", "403 once", "reset", "truncated answer"],
+)
+async def test_the_end_is_tried_until_it_is_there(world: BoxWorld, fault: Fault) -> None:
+    world.worker(OK_WORKER)
+    world.hub.faults.add(fault)
+    end = await world.run(world.payload())
+    assert end.code == 0, end.output
+    assert world.marker()["ok"] is True
+    assert fault.fired >= 1
+    assert len(world.titles("end")) == 1
+
+
+@pytest.mark.parametrize("effect", [Effect.STATUS_AFTER, Effect.RESET_AFTER])
+async def test_an_end_that_was_applied_but_answered_with_an_error_is_not_made_twice(
+    world: BoxWorld, effect: Effect
+) -> None:
+    world.worker(OK_WORKER)
+    world.hub.faults.add(Fault(effect, kind="commit", status=504))
+    end = await world.run(world.payload())
+    assert end.code == 0, end.output
+    assert len(world.titles("end")) == 1
+
+
+async def test_diagnostics_that_the_hub_refuses_do_not_keep_the_marker_back(world: BoxWorld) -> None:
+    world.worker(OK_WORKER)
+    world.hub.faults.add(Fault(Effect.STATUS, kind="commit", status=422, body="console_sft", times=None))
+    end = await world.run(world.payload())
+    assert end.code == 0, end.output
+    assert world.marker()["ok"] is True
+
+
+async def test_a_hub_that_is_away_at_the_end_is_waited_for(world: BoxWorld) -> None:
+    world.worker("import flash_report\nflash_report.metrics({})\nprint('finished', flush=True)")
+    world.boot(world.payload())
+    process = await world.start()
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        while b"stage running" not in await process.stdout.readline():
+            pass
+    world.hub.down(503)
+    async with asyncio.timeout(30):
+        while b"end not committed" not in await process.stdout.readline():
+            pass
+    assert world.titles("end") == []
+    world.hub.up()
+    await world.end_of(process)
+    assert world.marker()["ok"] is True
+
+
+async def test_a_restarted_container_publishes_its_end_again_and_does_not_train(world: BoxWorld) -> None:
+    world.worker("import flash_report\nprint('training', flush=True)\nflash_report.metrics({'first': True})")
+    rule = world.hub.faults.add(Fault(Effect.STATUS, kind="commit", status=503, times=None))
+    world.boot(world.payload())
+    process = await world.start()
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        while b"end not committed" not in await process.stdout.readline():
+            pass
+    process.kill()
+    await process.wait()
+    world.hub.faults.remove(rule)
+    again = await world.end_of(await world.start())
+    assert again.code == 0, again.output
+    assert "training" not in again.output
+    assert world.json("metrics.json") == {"first": True}
+    kept = json.loads((world.root / "opt/flash/state/end.json").read_text())
+    assert json.loads(kept["files"][kept["marker"]]) == world.marker()
+    third = await world.end_of(await world.start())
+    assert third.code == 0
+    assert len(world.titles("end")) == 1
+
+
+async def test_an_end_kept_for_another_launch_is_not_published(world: BoxWorld) -> None:
+    world.worker(OK_WORKER)
+    payload = world.payload()
+    world.boot(payload)
+    state = world.root / "opt/flash/state"
+    state.mkdir()
+    stale = {"token": "another", "ok": True, "title": "stale", "marker": "x", "files": {"x": "stale"}}
+    (state / "end.json").write_text(json.dumps(stale))
+    await world.end_of(await world.start())
+    assert world.marker()["token"] == payload.token
+    assert "stale" not in world.hub.titles("acme/results")
+
+
+async def test_a_box_whose_clock_is_ahead_still_gets_its_time(world: BoxWorld) -> None:
+    """The deadline is compared with the Hub's clock, since a rented machine's own may be an hour off."""
+    world.hub.now = lambda: time.time()
+    world.worker(OK_WORKER)
+    fake = world.root / "late"
+    fake.mkdir()
+    (fake / "sitecustomize.py").write_text("import time\nreal = time.time\ntime.time = lambda: real() + 3600\n")
+    end = await world.run(world.payload(), env={"PYTHONPATH": str(fake)})
+    assert end.code == 0, end.output
+    assert abs(world.marker()["ts"] - time.time()) < 60
+
+
+async def test_artifacts_that_meet_a_throttled_hub_are_there_before_the_marker(world: BoxWorld) -> None:
+    world.worker("import flash_report\n(flash_report.artifacts() / 'a.txt').write_text('a')\nflash_report.metrics({})")
+    world.hub.faults.add(Fault(Effect.STATUS, kind="commit", status=429, times=2, headers={"Retry-After": "1"}))
+    end = await world.run(world.payload())
+    assert end.code == 0, end.output
+    assert [title.split("event=")[1].split()[0] for title in world.titles()] == ["artifacts", "end"]

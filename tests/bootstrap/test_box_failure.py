@@ -1,0 +1,247 @@
+"""Ways to fail: what the marker says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+
+import pytest
+
+from flashd.sim.hub_faults import Effect, Fault
+from flashd.wire.payload import PayloadCode, PayloadWorker
+from tests.bootstrap.box_world import HF_TOKEN, OK_WORKER, PREFIX, REPO, BoxWorld
+
+SLEEPS = "import time\nprint('started', flush=True)\ntime.sleep(600)"
+
+
+async def test_a_workers_own_error_is_not_retriable_and_its_text_is_kept(world: BoxWorld) -> None:
+    world.worker("raise ValueError('bad learning rate')")
+    end = await world.run(world.payload())
+    assert end.code == 1
+    marker = world.marker()
+    assert (marker["ok"], marker["retriable"], marker["exit_code"]) == (False, False, 1)
+    assert marker["error"] == "worker exited with code 1: ValueError: bad learning rate"
+    assert "Traceback" in (world.text("error_sft_attempt0.txt") or "")
+    assert "Traceback" in (world.text("console_sft_attempt0.txt") or "")
+    assert world.text("metrics.json") is None
+    assert world.text("DONE") is None
+
+
+@pytest.mark.parametrize(
+    ("worker", "retriable", "exit_code", "error"),
+    [
+        ("raise SystemExit(3)", False, 3, "worker exited with code 3"),
+        ("raise SystemExit(127)", False, 127, "worker exited with code 127"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", True, 137, "out of memory"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", True, 139, "killed by signal 11"),
+        ("raise SystemExit(137)", True, 137, "killed by signal 9"),
+        ("print('nothing to show')", False, 0, "left no metrics.json"),
+        ("import flash_report\nflash_report.metrics([1])", False, 0, "no JSON object"),
+        ("import flash_report\n(flash_report.out() / 'metrics.json').write_text('{oops')", False, 0, "no JSON object"),
+        ("import flash_report\nflash_report.metrics({'x': 'y' * 1100000})", False, 0, "1048576 are possible"),
+        (
+            "import flash_report\nflash_report.failed('gateway lost', True)\nraise SystemExit(1)",
+            True,
+            1,
+            "gateway lost",
+        ),
+    ],
+)
+async def test_what_the_marker_says_of_a_worker(
+    world: BoxWorld, worker: str, retriable: bool, exit_code: int, error: str
+) -> None:
+    world.worker(worker)
+    await world.run(world.payload())
+    marker = world.marker()
+    assert (marker["ok"], marker["retriable"], marker["exit_code"]) == (False, retriable, exit_code)
+    assert error in marker["error"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_stop_from_outside_is_retriable(world: BoxWorld, number: signal.Signals) -> None:
+    world.worker(SLEEPS)
+    world.boot(world.payload())
+    process = await world.start()
+    await _line(process, "started")
+    process.send_signal(number)
+    await world.end_of(process)
+    marker = world.marker()
+    assert (marker["ok"], marker["retriable"], marker["exit_code"]) == (False, True, 128 + number)
+    assert number.name in marker["error"]
+
+
+async def test_a_worker_that_ends_well_after_the_stop_signal_succeeds(world: BoxWorld) -> None:
+    world.worker(
+        "import signal, sys, time, flash_report\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (flash_report.metrics({'saved': 1}), sys.exit(0)))\n"
+        "print('started', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    world.boot(world.payload())
+    process = await world.start()
+    await _line(process, "started")
+    process.terminate()
+    await world.end_of(process)
+    assert world.marker()["ok"] is True
+
+
+async def test_a_worker_that_ignores_the_stop_signal_is_killed(world: BoxWorld) -> None:
+    world.worker("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS)
+    world.boot(world.payload())
+    process = await world.start()
+    await _line(process, "started")
+    process.terminate()
+    await world.end_of(process, 20)
+    assert world.marker()["retriable"] is True
+
+
+async def test_the_wall_limit_ends_the_attempt_for_good(world: BoxWorld) -> None:
+    world.worker(SLEEPS)
+    await world.run(world.payload(max_wall_s=4.0), limit_s=20)
+    marker = world.marker()
+    assert (marker["ok"], marker["retriable"], marker["exit_code"]) == (False, False, 124)
+    assert marker["error"].startswith("deadline")
+
+
+async def test_the_absolute_deadline_ends_the_attempt_in_time_for_its_end(world: BoxWorld) -> None:
+    world.worker(SLEEPS)
+    deadline_at = time.time() + 6
+    await world.run(world.payload(max_wall_s=10.0, deadline_at=deadline_at), limit_s=20)
+    assert world.marker()["exit_code"] == 124
+    assert world.marker()["ts"] < deadline_at + 1
+
+
+async def test_what_is_trained_at_the_deadline_is_saved(world: BoxWorld) -> None:
+    world.worker("import flash_report\n(flash_report.artifacts() / 'adapter.txt').write_text('half')\n" + SLEEPS)
+    await world.run(world.payload(max_wall_s=4.0), limit_s=30)
+    assert world.text("artifacts/adapter.txt") == "half"
+    assert world.marker()["exit_code"] == 124
+
+
+async def test_results_written_before_a_deadline_that_interrupts_the_exit_count(world: BoxWorld) -> None:
+    world.worker("import flash_report\nflash_report.metrics({'a': 1})\nflash_report.done()\n" + SLEEPS)
+    await world.run(world.payload(max_wall_s=4.0), limit_s=20)
+    assert world.marker()["ok"] is True
+
+
+async def test_a_command_that_does_not_exist_is_the_jobs_own_error(world: BoxWorld) -> None:
+    world.worker(OK_WORKER)
+    await world.run(world.payload(worker=PayloadWorker("image", ("no-such-program",))))
+    assert (world.marker()["retriable"], world.marker()["exit_code"]) == (False, 127)
+
+
+async def test_code_that_is_not_there_is_the_jobs_own_error(world: BoxWorld) -> None:
+    world.worker(OK_WORKER)
+    code = PayloadCode(REPO, world.hub.repo(REPO).head.id, "elsewhere")
+    await world.run(world.payload(code=code))
+    assert world.marker()["retriable"] is False
+    assert "no files under 'elsewhere'" in world.marker()["error"]
+
+
+async def test_code_is_read_at_its_commit_and_only_its_own_folder(world: BoxWorld) -> None:
+    world.worker("import os, flash_report\nflash_report.metrics({'files': sorted(os.listdir('.'))})")
+    world.hub.commit(REPO, {"other/large.txt": "not wanted"}, "something else")
+    pinned = world.payload()
+    world.worker("raise SystemExit('a later version')")
+    await world.run(pinned)
+    assert world.json("metrics.json") == {"files": ["worker.py"]}
+    assert not list((world.root / "runcode").glob("*/other"))
+
+
+async def test_a_fetch_that_fails_once_is_repeated(world: BoxWorld) -> None:
+    world.worker(OK_WORKER)
+    world.hub.faults.add(Fault(Effect.STATUS, kind="tree", status=500))
+    world.hub.faults.add(Fault(Effect.RESET, kind="paths-info"))
+    end = await world.run(world.payload())
+    assert end.code == 0, end.output
+
+
+async def test_a_token_that_may_not_read_the_code_is_not_called_the_jobs_fault(world: BoxWorld) -> None:
+    """Waited out like an outage first: the box's patience is as long as the test lets it be."""
+    world.worker(OK_WORKER)
+    world.boot(world.payload(code=PayloadCode("acme/hidden", "main", "code")))
+    process = await world.start()
+    await _line(process, "RepositoryNotFound")
+    process.terminate()
+    await world.end_of(process)
+    assert world.marker()["retriable"] is True
+
+
+async def test_pip_is_repeated_and_then_the_end_is_retriable(world: BoxWorld) -> None:
+    world.worker(OK_WORKER)
+    worker = PayloadWorker("image", (sys.executable, "worker.py"), (f"{world.root}/no-such-package",))
+    end = await world.run(world.payload(worker=worker))
+    assert (world.marker()["ok"], world.marker()["retriable"]) == (False, True)
+    assert "pip install failed 4 times" in world.marker()["error"]
+    assert end.output.count("no-such-package") >= 4
+
+
+async def test_secrets_are_masked_in_everything_that_leaves(world: BoxWorld) -> None:
+    key = "-----BEGIN KEY-----\nMIIBsecretLine1\nsecretLine2ofTheKey\n-----END KEY-----"
+    secrets = {"HF_TOKEN": HF_TOKEN, "WANDB_API_KEY": "wandb-0123456789", "MY_PEM": key, "ODD": 'with"quote\\and\u00e9'}
+    world.worker(
+        "import json, os, flash_report\n"
+        "names = ('HF_TOKEN', 'WANDB_API_KEY', 'MY_PEM', 'ODD')\n"
+        "for name in names: print(name, os.environ[name])\n"
+        "print(json.dumps({name: os.environ[name] for name in names}))\n"
+        "print('x' * 70000 + os.environ['HF_TOKEN'] + 'y' * 63990)\n"
+        "print('no newline ' + 'z' * 9000 + os.environ['WANDB_API_KEY'], end='', flush=True)\n"
+        "flash_report.report('train', step=1, error=os.environ['ODD'])\n"
+        "flash_report.metrics({name: os.environ[name] for name in names})\n"
+        "raise RuntimeError(os.environ['WANDB_API_KEY'])\n"
+    )
+    end = await world.run(world.payload(env=secrets, secret_names=("MY_PEM", "ODD")))
+    seen = [end.output, *(world.text(name) or "" for name in world.names()), *world.titles()]
+    pieces = [HF_TOKEN, "wandb-0123456789", "MIIBsecretLine1", "secretLine2ofTheKey", 'with"quote', 'with\\"quote']
+    assert [piece for piece in pieces for text in seen if piece in text] == []
+    assert "***" in (world.text("console_sft_attempt0.txt") or "")
+    assert len((world.text("console_sft_attempt0.txt") or "").encode()) <= 64_000
+
+
+async def test_no_secret_is_on_a_command_line(world: BoxWorld) -> None:
+    world.worker(SLEEPS)
+    world.boot(world.payload())
+    process = await world.start()
+    await _line(process, "started")
+    listed = await asyncio.create_subprocess_exec("ps", "-ewwo", "args", stdout=asyncio.subprocess.PIPE)
+    output, _ = await listed.communicate()
+    assert b"box.zip" in output
+    assert HF_TOKEN.encode() not in output
+
+
+async def test_the_console_holds_no_nul_byte(world: BoxWorld) -> None:
+    world.worker("print('a\\0b')\nraise SystemExit(1)")
+    await world.run(world.payload())
+    assert "ab" in (world.text("console_sft_attempt0.txt") or "")
+    assert b"\0" not in (world.hub.read(REPO, f"{PREFIX}/error_sft_attempt0.txt") or b"\0")
+
+
+@pytest.mark.parametrize(
+    "body", ["[1, 2]", "{oops", "null", '{"step": NaN, "stage": 5}', '{"step": true}', "[" * 99999]
+)
+async def test_a_hostile_heartbeat_harms_nobody(world: BoxWorld, body: str) -> None:
+    world.worker(
+        f"import flash_report\n(flash_report.out() / 'heartbeat.json').write_text({body!r})\nflash_report.metrics({{}})"
+    )
+    end = await world.run(world.payload())
+    assert end.code == 0, end.output
+    beat = world.text("heartbeat.json")
+    assert beat is None or json.loads(beat)["token"] == "launch-token-0"
+
+
+async def test_an_unknown_mode_never_trains(world: BoxWorld) -> None:
+    world.worker(OK_WORKER)
+    await world.run(world.payload(mode="preload"))
+    assert world.marker()["ok"] is False
+    assert world.text("metrics.json") is None
+
+
+async def _line(process: asyncio.subprocess.Process, text: str) -> None:
+    """Read the box's output until a line holds `text`."""
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        while text.encode() not in (line := await process.stdout.readline()):
+            assert line, f"the box ended before it said {text!r}"
