@@ -78,6 +78,7 @@ class Cloud:
     account: str = ""
     pause: Pause | None = None
     made_at: float | None = None  # last create that was answered with an id
+    on_takeover: Callable[[], None] = lambda: None  # the account's budget counts as spent
 
 
 @dataclass(frozen=True, slots=True)

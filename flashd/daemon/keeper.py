@@ -1,0 +1,140 @@
+"""All runs of a leading daemon: one coroutine each, restarted from Redis when it fails, handed on when the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from flashd.adapters.store_types import StoredRun
+from flashd.core.model import CancelRequest, Run
+from flashd.core.observations import CancelAsked, Observation, ProvedGone
+from flashd.daemon.admission import AdmissionDesk
+from flashd.daemon.desk import Desk
+from flashd.daemon.records import decode_run
+from flashd.daemon.runner import AFTER_TAKEOVER, FIRST_SIGHT, Runner
+from flashd.daemon.steps import Journal
+from flashd.errors import FencedError, FlashdError, StaleError
+from flashd.wire.request import restore_request
+from flashd.wire.request_model import RunRequest
+
+log = structlog.get_logger(__name__)
+
+STALE_RETRY_S = 1.0
+FAILED_RETRY_S = 15.0
+LOAD_CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """A run with what its writes need."""
+
+    run: Run
+    request: RunRequest
+    version: int
+
+
+class Keeper:
+    """Starts, finds and ends runners. `on_ended` is awaited with every run that is over and not yet released."""
+
+    def __init__(
+        self, desk: Desk, admission: AdmissionDesk, group: TaskGroup, on_ended: Callable[[KeptRun], Awaitable[None]]
+    ) -> None:
+        self.runners: dict[str, Runner] = {}
+        self._desk = desk
+        self._admission = admission
+        self._group = group
+        self._on_ended = on_ended
+        self.broken: dict[str, str] = {}  # run id -> why its stored state cannot be kept
+
+    async def recover(self) -> None:
+        """Take over every run that has not ended, and those that are ended and not released."""
+        store = self._desk.store
+        active, unreleased = await store.active(), await store.unreleased()
+        for run_ids, ended in ((active, False), (unreleased, True)):
+            for start in range(0, len(run_ids), LOAD_CHUNK):
+                loaded = await store.load_many(run_ids[start : start + LOAD_CHUNK])
+                for run_id in sorted(loaded):
+                    await self._adopt(loaded[run_id], ended=ended)
+        log.info("runs_recovered", active=len(active), unreleased=len(unreleased))
+
+    def start(self, kept: KeptRun, first: Observation = FIRST_SIGHT) -> None:
+        """A coroutine for this run, unless it has one."""
+        run_id = kept.run.terms.run_id
+        if run_id not in self.runners:
+            self._admission.know(kept.run)
+            self._group.start_soon(self._keep, kept, first)
+
+    def cancel(self, run_id: str, asked: CancelAsked) -> None:
+        """Tell the run's coroutine; a run without one reads it from Redis when it gets one."""
+        if (runner := self.runners.get(run_id)) is not None:
+            runner.mailbox.put(asked)
+
+    def gone(self, run_id: str, name: str) -> None:
+        """A machine of the run is proved gone."""
+        if (runner := self.runners.get(run_id)) is not None:
+            runner.mailbox.put(ProvedGone(name))
+
+    async def _adopt(self, stored: StoredRun, *, ended: bool) -> None:
+        kept = self._kept(stored)
+        if kept is None:
+            return
+        if ended or kept.run.is_over:
+            await self._on_ended(kept)
+        else:
+            self.start(kept, AFTER_TAKEOVER)
+
+    def _kept(self, stored: StoredRun) -> KeptRun | None:
+        try:
+            run = decode_run(stored.core)
+            request = restore_request(stored.request, default_image=self._desk.default_image)
+        except FlashdError as error:
+            self.broken[stored.run_id] = str(error)
+            self._desk.alarms.set("runs_unreadable", f"{len(self.broken)} stored runs cannot be read")
+            log.error("run_unreadable", run_id=stored.run_id, error=str(error))
+            return None
+        return KeptRun(with_cancel(run, stored), request, stored.version)
+
+    async def _keep(self, kept: KeptRun, first: Observation) -> None:
+        run_id = kept.run.terms.run_id
+        while True:
+            gone = dict(await self._desk.store.gone(run_id)) if kept.run.history or kept.run.attempt else {}
+            journal = Journal(self._desk, kept.request, kept.version)
+            runner = Runner(self._desk, self._admission, kept.run, journal, gone)
+            self.runners[run_id] = runner
+            try:
+                await runner.keep(first)
+                self.runners.pop(run_id, None)
+                await self._on_ended(KeptRun(runner.run, kept.request, journal.version))
+                return
+            except FencedError:
+                raise
+            except StaleError:
+                await anyio.sleep(STALE_RETRY_S)
+            except Exception:
+                # One run's failure must never stop the daemon or another run.
+                log.exception("run_coroutine_failed", run_id=run_id)
+                self._desk.alarms.set("run_coroutine_failed", f"run {run_id}; it is tried again from Redis")
+                await anyio.sleep(FAILED_RETRY_S)
+            finally:
+                self.runners.pop(run_id, None)
+            again = await self._desk.store.load(run_id)
+            reloaded = self._kept(again) if again is not None else None
+            if reloaded is None:
+                return
+            if reloaded.run.is_over:
+                await self._on_ended(reloaded)
+                return
+            kept, first = reloaded, AFTER_TAKEOVER
+
+
+def with_cancel(run: Run, stored: StoredRun) -> Run:
+    """The run with the cancel that its hash carries: it is written there without a step of the run."""
+    at = stored.fields.get("cancel_requested_at", "")
+    if not at or run.is_over or run.cancel is not None:
+        return run
+    by, reason = stored.fields.get("cancel_by", ""), stored.fields.get("cancel_reason", "")
+    return replace(run, cancel=CancelRequest(by, reason, float(at)))
