@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from flashd.core.model import CancelRequest, Run, State, Terms
+from collections.abc import Callable
+
+from flashd.core.model import Run, State, Terms
 from flashd.core.names import artifact_prefix
 from flashd.wire.request_model import RunRequest
 
 
-def terms_of(request: RunRequest) -> Terms:
-    """The request's terms; class names are already the catalogue's own."""
+def terms_of(request: RunRequest, gpu_class: Callable[[str], str]) -> Terms:
+    """The request's terms. `gpu_class` gives the catalogue's own name of a class for a name or an alias."""
     gpu, limits = request.gpu, request.limits
     return Terms(
         run_id=request.run_id,
@@ -22,7 +24,7 @@ def terms_of(request: RunRequest) -> Terms:
         priority=request.priority,
         max_usd=limits.max_usd,
         deadline_s=limits.deadline_s,
-        gpu_classes=gpu.classes,
+        gpu_classes=tuple(dict.fromkeys(gpu_class(name) for name in gpu.classes)),
         min_vram_gb=gpu.min_vram_gb,
         min_disk_gb=gpu.min_disk_gb,
         min_ram_gb=gpu.min_ram_gb,
@@ -34,6 +36,6 @@ def terms_of(request: RunRequest) -> Terms:
     )
 
 
-def accepted(request: RunRequest, now: float, cancel: CancelRequest | None = None) -> Run:
+def accepted(request: RunRequest, now: float, gpu_class: Callable[[str], str]) -> Run:
     """The run as its `accepted` event (sequence 1) leaves it."""
-    return Run(terms=terms_of(request), accepted_at=now, state=State.QUEUED, sequence=1, cancel=cancel)
+    return Run(terms=terms_of(request, gpu_class), accepted_at=now, state=State.QUEUED, sequence=1)

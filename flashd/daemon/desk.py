@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from flashd.adapters.clock import Clock, Random
 from flashd.adapters.hub import Hub
@@ -98,6 +99,14 @@ class FleetLimits:
     max_usd_per_hour: float
 
 
+@dataclass(frozen=True, slots=True)
+class GpuNames:
+    """What requests may call GPUs: every name and alias, and the catalogue's own name for each."""
+
+    known: tuple[str, ...]
+    canonical: Callable[[str], str]
+
+
 @dataclass(slots=True)
 class Alarms:
     """Alarms that are up, each with its text; shown in /statusz, metrics and status."""
@@ -119,6 +128,27 @@ class Alarms:
                 self.on_raise(name, text)
 
 
+class Tally(Protocol):
+    """What is counted as it happens."""
+
+    def launched(self, provider: str, result: str) -> None: ...
+    def ended(self, outcome: str, reason: str) -> None: ...
+    def spent(self, usd: float) -> None: ...
+
+
+class NoTally:
+    """Counts nothing."""
+
+    def launched(self, provider: str, result: str) -> None:
+        return None
+
+    def ended(self, outcome: str, reason: str) -> None:
+        return None
+
+    def spent(self, usd: float) -> None:
+        return None
+
+
 @dataclass(slots=True)
 class Desk:
     """Everything a run's coroutine and the daemon's loops work with."""
@@ -136,7 +166,9 @@ class Desk:
     lease: Lease
     ledger: Ledger
     boot: BootSettings
+    gpu_names: GpuNames
     default_image: str
     alarms: Alarms
+    tally: Tally = field(default_factory=NoTally)
     safe_mode: str = ""  # why nothing may be launched or deleted; "" = normal
     draining: bool = False

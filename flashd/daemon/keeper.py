@@ -90,7 +90,9 @@ class Keeper:
     def _kept(self, stored: StoredRun) -> KeptRun | None:
         try:
             run = decode_run(stored.core)
-            request = restore_request(stored.request, default_image=self._desk.default_image)
+            request = restore_request(
+                stored.request, catalogue=self._desk.gpu_names.known, default_image=self._desk.default_image
+            )
         except FlashdError as error:
             self.broken[stored.run_id] = str(error)
             self._desk.alarms.set("runs_unreadable", f"{len(self.broken)} stored runs cannot be read")

@@ -61,6 +61,14 @@ from flashd.wire.request_model import RunRequest
 log = structlog.get_logger(__name__)
 
 TOKEN_BYTES = 16
+RESULTS: dict[type[PostOutcome], str] = {
+    Made: "made",
+    RefusedForSure: "refused",
+    NotSent: "not_sent",
+    Throttled: "throttled",
+    NameTaken: "name_taken",
+    LaunchUnknown: "unknown",
+}
 PAUSE_RETRY_S = 60.0  # a refused credential, and an account without credit, are looked at again every minute
 HUB_RETRY_S = 15.0
 
@@ -143,6 +151,7 @@ class Launcher:
         except (MissingSecretError, PayloadTooLargeError) as error:
             return NotSent(str(error))
         outcome = await self._create(cloud, order)
+        desk.tally.launched(cloud.provider.name, RESULTS[type(outcome)])
         if isinstance(outcome, Made):
             cloud.made_at = desk.clock.now()
         return outcome

@@ -104,6 +104,7 @@ class FleetObserver:
         self._subscriptions: list[FleetSubscription] = []
         self._waiters: list[_Waiter] = []
         self._kick = anyio.Event()
+        self._last_try_at: float | None = None
 
     @property
     def snapshot(self) -> FleetSnapshot | None:
@@ -124,6 +125,11 @@ class FleetObserver:
     def last_pass_at(self) -> float | None:
         """When the last complete pass ended, for readiness."""
         return None if self._snapshot is None else self._snapshot.completed_at
+
+    @property
+    def last_try_at(self) -> float | None:
+        """When the last pass began, complete or not: the loop turns."""
+        return self._last_try_at
 
     @property
     def sight(self) -> Sight:
@@ -164,7 +170,7 @@ class FleetObserver:
         """List until cancelled."""
         await self._pause(self._random.uniform(0.0, min(FIRST_PHASE_S, self._interval_s)))
         while True:
-            started_at = self._clock.now()
+            started_at = self._last_try_at = self._clock.now()
             pause_s = await self._pass(started_at)
             await self._pause(max(0.0, pause_s - (self._clock.now() - started_at)))
 

@@ -93,7 +93,7 @@ async def assembled(settings: Settings) -> AsyncIterator[tuple[Daemon, Metrics, 
             ),
             clock,
             random,
-            lambda lane, code: metrics.provider_request("hyperstack", lane, code),
+            lambda lane, code: metrics.provider_request("hyperstack", lane.label, code),
         )
         stack.push_async_callback(hyperstack.aclose)
         outside = Outside(

@@ -64,6 +64,8 @@ class Journal:
             self.version = answer.version
             self.desk.ledger.apply(answer.rows)
             self._log(run, save)
+            if run.end is not None:
+                self.desk.tally.ended(run.state.value, run.end.reason.value if run.end.reason else "")
         return answer
 
     async def _send(self, write: Write, run: Run, save: Save, moment: Moment) -> Kept:

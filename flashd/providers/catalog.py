@@ -114,6 +114,17 @@ def known_names() -> tuple[str, ...]:
     return tuple(gpu.name for gpu in GPU_CLASSES)
 
 
+def all_names() -> tuple[str, ...]:
+    """Every name and alias, in the catalogue's order."""
+    return tuple(name for gpu in GPU_CLASSES for name in (gpu.name, *gpu.aliases))
+
+
+def canonical(name: str) -> str:
+    """The catalogue's own name of a class; a name that is not in the catalogue stays as it is."""
+    gpu = resolve(name)
+    return gpu.name if gpu is not None else name
+
+
 def by_hyperstack(model: str, sku: str) -> GpuClass | None:
     """The class of a Hyperstack flavor, by its own name or else by its GPU's. None = not in the catalogue."""
     return _BY_SKU.get(folded(sku)) or _BY_MODEL.get(folded(model))
