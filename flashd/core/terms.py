@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from flashd.core.model import Run, State, Terms
 from flashd.core.names import artifact_prefix
 from flashd.wire.request_model import RunRequest
 
 
-def terms_of(request: RunRequest, gpu_class: Callable[[str], str]) -> Terms:
-    """The request's terms. `gpu_class` gives the catalogue's own name of a class for a name or an alias."""
+def terms_of(request: RunRequest) -> Terms:
+    """The request's terms; class names are already the catalogue's own."""
     gpu, limits = request.gpu, request.limits
     return Terms(
         run_id=request.run_id,
@@ -24,7 +22,7 @@ def terms_of(request: RunRequest, gpu_class: Callable[[str], str]) -> Terms:
         priority=request.priority,
         max_usd=limits.max_usd,
         deadline_s=limits.deadline_s,
-        gpu_classes=tuple(dict.fromkeys(gpu_class(name) for name in gpu.classes)),
+        gpu_classes=gpu.classes,
         min_vram_gb=gpu.min_vram_gb,
         min_disk_gb=gpu.min_disk_gb,
         min_ram_gb=gpu.min_ram_gb,
@@ -36,6 +34,6 @@ def terms_of(request: RunRequest, gpu_class: Callable[[str], str]) -> Terms:
     )
 
 
-def accepted(request: RunRequest, now: float, gpu_class: Callable[[str], str]) -> Run:
+def accepted(request: RunRequest, now: float) -> Run:
     """The run as its `accepted` event (sequence 1) leaves it."""
-    return Run(terms=terms_of(request, gpu_class), accepted_at=now, state=State.QUEUED, sequence=1)
+    return Run(terms=terms_of(request), accepted_at=now, state=State.QUEUED, sequence=1)

@@ -9,7 +9,7 @@ from flashd.adapters.clock import Clock, Random
 from flashd.adapters.hub import Hub
 from flashd.adapters.store import Store
 from flashd.config import Settings
-from flashd.daemon.desk import Alarms, BootSettings, Cloud, Desk, FleetLimits, GpuNames, Lease, Ledger
+from flashd.daemon.desk import Alarms, BootSettings, Cloud, Desk, FleetLimits, Lease, Ledger
 from flashd.daemon.memory import StateDirectory
 from flashd.daemon.observer import FleetObserver
 from flashd.daemon.supervisor import Daemon, Plan
@@ -80,7 +80,7 @@ def compose(settings: Settings, outside: Outside) -> Daemon:
             commit_interval_s=hub.commit_interval_s,
             secret=outside.secrets.run_secret,
         ),
-        gpu_names=GpuNames(catalog.all_names(), catalog.canonical),
+        gpu_names=catalog.class_names(),
         default_image=settings.worker.image,
         alarms=Alarms(),
     )

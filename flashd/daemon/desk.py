@@ -99,14 +99,6 @@ class FleetLimits:
     max_usd_per_hour: float
 
 
-@dataclass(frozen=True, slots=True)
-class GpuNames:
-    """What requests may call GPUs: every name and alias, and the catalogue's own name for each."""
-
-    known: tuple[str, ...]
-    canonical: Callable[[str], str]
-
-
 @dataclass(slots=True)
 class Alarms:
     """Alarms that are up, each with its text; shown in /statusz, metrics and status."""
@@ -166,7 +158,7 @@ class Desk:
     lease: Lease
     ledger: Ledger
     boot: BootSettings
-    gpu_names: GpuNames
+    gpu_names: Mapping[str, str]  # every name and alias -> the catalogue's own name
     default_image: str
     alarms: Alarms
     tally: Tally = field(default_factory=NoTally)

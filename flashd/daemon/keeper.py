@@ -91,7 +91,7 @@ class Keeper:
         try:
             run = decode_run(stored.core)
             request = restore_request(
-                stored.request, catalogue=self._desk.gpu_names.known, default_image=self._desk.default_image
+                stored.request, catalogue=self._desk.gpu_names, default_image=self._desk.default_image
             )
         except FlashdError as error:
             self.broken[stored.run_id] = str(error)

@@ -114,15 +114,9 @@ def known_names() -> tuple[str, ...]:
     return tuple(gpu.name for gpu in GPU_CLASSES)
 
 
-def all_names() -> tuple[str, ...]:
-    """Every name and alias, in the catalogue's order."""
-    return tuple(name for gpu in GPU_CLASSES for name in (gpu.name, *gpu.aliases))
-
-
-def canonical(name: str) -> str:
-    """The catalogue's own name of a class; a name that is not in the catalogue stays as it is."""
-    gpu = resolve(name)
-    return gpu.name if gpu is not None else name
+def class_names() -> Mapping[str, str]:
+    """Every name and alias -> the class's own name."""
+    return {name: gpu.name for gpu in GPU_CLASSES for name in (gpu.name, *gpu.aliases)}
 
 
 def by_hyperstack(model: str, sku: str) -> GpuClass | None:
