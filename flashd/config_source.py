@@ -72,8 +72,8 @@ def read_source(text: str, file: str, env: Mapping[str, str]) -> Source:
 
 def _syntax_fault(source: Source, message: str, text: str) -> None:
     at = _AT.search(message)
-    last = text.count("\n") + 1
-    line, column = (int(at[1]), int(at[2])) if at is not None and at[1] else (last, 1)
+    end = (text.count("\n") + 1, len(text) - text.rfind("\n"))
+    line, column = (int(at[1]), int(at[2])) if at is not None and at[1] else end
     what = _AT.sub("", message)
     source.broken = True
     source.faults.append(
