@@ -75,8 +75,10 @@ class Box:
         except BaseException as error:  # whatever happened, the marker says it
             outcome = Outcome(False, f"box: {type(error).__name__}: {error}", retriable=True, exit_code=1)
         try:
-            self._uploader.stop(UPLOADER_PATIENCE_S * PACE)
+            if not outcome.ok:  # else heartbeats go on while artifacts travel
+                self._uploader.stop(UPLOADER_PATIENCE_S * PACE)
             outcome = self._ending.save_results(outcome, self._uploader, self._preparation)
+            self._uploader.stop(UPLOADER_PATIENCE_S * PACE)
             self._console.say(f"attempt ended: ok={outcome.ok} {outcome.error}")
             end = self._ending.prepare(outcome)
         except Exception as error:  # results that cannot be saved must not hide the end

@@ -14,7 +14,7 @@ from bootstrap.children import Console
 from bootstrap.hub_channel import HubChannel, HubFailure
 from bootstrap.job import PACE, Job
 from bootstrap.preparation import Preparation, remote_results
-from bootstrap.uploader import Uploader, encode_heartbeat, read_heartbeat
+from bootstrap.uploader import SAVING, Uploader, encode_heartbeat, read_heartbeat
 
 MAX_METRICS_BYTES = 1_048_576
 ERROR_FILE_BYTES = 16_000
@@ -22,6 +22,7 @@ FULL_DISK_BYTES = 2**24
 TRANSFER_LIMIT_S = 3_600.0  # of one try; every second try goes without Xet
 MAX_PAUSE_S = 60.0
 HASTE_S = 30.0  # for what a stopped or failed attempt leaves behind
+MAX_REFUSALS = 3  # then it is not the Hub that is at fault
 SIGKILL = 9
 
 
@@ -86,10 +87,8 @@ class Ending:
     def save_results(self, outcome: Outcome, uploader: Uploader, preparation: Preparation) -> Outcome:
         """Artifacts of a success must be on the Hub before its marker; what a lost attempt leaves is saved in haste."""
         if outcome.ok:
-            if self._push_artifacts(preparation):
-                return outcome
-            text = f"artifacts could not be committed: {last_line(self._console)}"
-            return Outcome(False, text, retriable=True, exit_code=1)
+            uploader.stage = SAVING
+            return self._push_artifacts(preparation, outcome)
         if outcome.retriable:
             uploader.save_newest(limited(HASTE_S))
         elif outcome.exit_code == DEADLINE_EXIT and self._has_artifacts():
@@ -129,19 +128,21 @@ class Ending:
             files[job.path("heartbeat.json")] = encode_heartbeat(job, heartbeat).decode()
         return {**end, "title": job.title("end", heartbeat)}
 
-    def _push_artifacts(self, preparation: Preparation) -> bool:
+    def _push_artifacts(self, preparation: Preparation, outcome: Outcome) -> Outcome:
         if not self._has_artifacts():
-            return True
-        tries = 0
+            return outcome
+        tries = refusals = 0
         while True:
-            ended = self._push_once(tries).wait(limited(TRANSFER_LIMIT_S))
-            if ended.returncode == 0:
-                return True
-            if ended.returncode == hub_files.NO_LIBRARY:
+            code = self._push_once(tries).wait(limited(TRANSFER_LIMIT_S)).returncode
+            if code == 0:
+                return outcome
+            if code == hub_files.NO_LIBRARY:
                 preparation.install(["huggingface_hub"])
             tries += 1
-            if self._channel.now() > self._job.deadline_at:
-                return False
+            refusals += code == hub_files.REFUSED
+            if refusals >= MAX_REFUSALS or self._channel.now() > self._job.deadline_at:
+                text = f"artifacts could not be committed in {tries} tries: {last_line(self._console)}"
+                return Outcome(False, text, retriable=refusals < MAX_REFUSALS, exit_code=1)
             time.sleep(min(MAX_PAUSE_S, 2.0**tries) * PACE)
 
     def _push_once(self, tries: int) -> Any:

@@ -1,7 +1,7 @@
 """Folders from and to the Hub through `huggingface_hub`, as a child process that can be killed.
 
 `python3 box.zip hub_files fetch|push` reads one JSON object from the environment variable FLASH_HUB_FILES.
-Exit status: 0 done, 2 not there, 3 no usable library, 1 anything else.
+Exit status: 0 done, 2 not there, 3 no usable library, 4 the Hub will never take it, 1 anything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ABSENT, NO_LIBRARY = 2, 3
+ABSENT, NO_LIBRARY, REFUSED = 2, 3, 4
+REFUSED_CONTENT = (400, 413, 422)
 CONNECT_S, READ_S = 10.0, 60.0
 PARALLEL = 8
 FULL_SHA = re.compile(r"[0-9a-f]{40}")
@@ -36,7 +37,8 @@ def bound_every_call() -> None:
     import huggingface_hub
     from huggingface_hub.utils import _http
 
-    if hasattr(huggingface_hub, "set_client_factory"):  # 1.0 and newer
+    library: Any = huggingface_hub
+    if hasattr(library, "set_client_factory"):  # 1.0 and newer
         make_client: Any = _http.default_client_factory
 
         def client() -> Any:
@@ -44,7 +46,7 @@ def bound_every_call() -> None:
             bounded.timeout = (CONNECT_S, READ_S, READ_S, CONNECT_S)
             return bounded
 
-        huggingface_hub.set_client_factory(client)
+        library.set_client_factory(client)
     else:
         make_session: Any = vars(_http)["_default_backend_factory"]
 
@@ -53,7 +55,7 @@ def bound_every_call() -> None:
             bounded.request = functools.partial(bounded.request, timeout=(CONNECT_S, READ_S))
             return bounded
 
-        vars(huggingface_hub)["configure_http_backend"](session)
+        library.configure_http_backend(session)
 
 
 def fetch(job: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +170,9 @@ def main() -> int:
         return ABSENT
     except Exception as error:  # the top of this process: whatever it was, the box tries again or says so
         print(f"{type(error).__name__}: {error}")
-        return 1
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        bad_name = type(error) is ValueError  # not its subclasses: an unreadable answer is one of those
+        return REFUSED if sys.argv[1] == "push" and (status in REFUSED_CONTENT or bad_name) else 1
     print(json.dumps(answer), flush=True)
     return 0
 

@@ -21,6 +21,7 @@ TICK_S = 0.5
 RETRY_S = 30.0
 NUMBERS = ("epoch", "loss", "reward", "grad_norm", "learning_rate", "setup_seconds", "train_wall")
 OPTIONAL = (*NUMBERS, "gpu", "error", "retriable", "liveness", "history")
+SAVING = "saving"  # the stage of the box once the worker has ended well
 NOT_PROGRESS = ("ts", "gpu", "train_wall")  # they change while a worker hangs
 
 StartPush = Callable[[Path, str, str, "dict[str, str]"], Child]
@@ -103,7 +104,8 @@ class Uploader(threading.Thread):
         first_step = not self._training_told and is_training(heartbeat)
         if now < self._next_slot and not first_step:
             return
-        if checkpoint is not None and self._push is None and not self._checkpoint_last and not first_step:
+        wanted = checkpoint is not None and self._push is None and self.stage != SAVING
+        if checkpoint is not None and wanted and not self._checkpoint_last and not first_step:
             self._push = (self._begin_push(checkpoint), int(checkpoint.name))
             self._checkpoint_last = True
         else:
@@ -127,6 +129,8 @@ class Uploader(threading.Thread):
         worker = read_heartbeat(self._out)
         if worker is None:
             return {"stage": self.stage, "ts": now, "liveness": True}
+        if self.stage == SAVING:  # the worker's own last words would look like a hang
+            worker["stage"] = SAVING
         changed = {key: value for key, value in worker.items() if key not in NOT_PROGRESS}
         before = {key: value for key, value in self._told.items() if key not in (*NOT_PROGRESS, "liveness")}
         if changed == before:

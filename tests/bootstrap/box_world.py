@@ -28,6 +28,7 @@ PREFIX = "sft/r1/seed7"
 HF_TOKEN = "hf_BoxTokenThatMustNeverBeSeen01"
 PACE = 0.05  # the box's built-in waits, shortened; the payload's own numbers are given by each test
 LIMIT_S = 60.0
+OTHER_LIBRARY = "FLASHD_TEST_HUB_LIBRARY"  # a directory with another version of huggingface_hub for the box
 OK_WORKER = """
 import flash_report
 print("hello from the worker")
@@ -95,6 +96,7 @@ class BoxWorld:
             "FLASH_BOX_PACE": str(PACE),
             "HF_HUB_DISABLE_XET": "1",
             "HF_HOME": str(self.root / "hf"),
+            "PYTHONPATH": os.environ.get(OTHER_LIBRARY, ""),
             **(env or {}),
         }
         process = await asyncio.create_subprocess_exec(

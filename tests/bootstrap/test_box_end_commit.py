@@ -9,7 +9,8 @@ import time
 import pytest
 
 from flashd.sim.hub_faults import Effect, Fault
-from tests.bootstrap.box_world import OK_WORKER, BoxWorld
+from flashd.wire.payload import PayloadHub
+from tests.bootstrap.box_world import OK_WORKER, PREFIX, REPO, BoxWorld
 
 QUOTA_BODY = {"error": "You have exceeded the rate limit for repository commits (128 per hour)."}
 
@@ -128,3 +129,28 @@ async def test_artifacts_that_meet_a_throttled_hub_are_there_before_the_marker(w
     end = await world.run(world.payload())
     assert end.code == 0, end.output
     assert [title.split("event=")[1].split()[0] for title in world.titles()] == ["artifacts", "end"]
+
+
+async def test_artifacts_that_the_hub_will_never_take_do_not_bill_until_the_deadline(world: BoxWorld) -> None:
+    world.worker("import flash_report\n(flash_report.artifacts() / 'a.txt').write_text('a')\nflash_report.metrics({})")
+    world.hub.faults.add(Fault(Effect.STATUS, kind="commit", status=422, body="event=artifacts", times=None))
+    await world.run(world.payload())
+    marker = world.marker()
+    assert (marker["ok"], marker["retriable"]) == (False, False)
+    assert "artifacts could not be committed" in marker["error"]
+
+
+async def test_heartbeats_go_on_while_artifacts_travel(world: BoxWorld) -> None:
+    world.worker(
+        "import flash_report\n"
+        "flash_report.report('train', step=4)\n"
+        "(flash_report.artifacts() / 'a.txt').write_text('a')\n"
+        "flash_report.metrics({})"
+    )
+    slow = Fault(Effect.DELAY, kind="preupload", seconds=2.0)
+    world.hub.faults.add(slow)
+    await world.run(world.payload(hub=PayloadHub(world.endpoint, REPO, PREFIX, 0.1, 0.5)))
+    events = [title.split("event=")[1] for title in world.titles()]
+    assert "heartbeat stage=saving step=4" in events
+    assert events.index("heartbeat stage=saving step=4") < events.index("artifacts stage=train step=4")
+    assert events[-1].startswith("end")

@@ -140,7 +140,7 @@ async def test_children_that_a_worker_leaves_behind_do_not_hold_up_the_end(world
     world.worker(
         "import subprocess, flash_report\n"
         "subprocess.Popen(['sleep', '600'])\n"
-        "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "subprocess.Popen(['sleep', '30'], start_new_session=True)\n"
         "flash_report.metrics({})\n"
     )
     end = await world.run(world.payload(), limit_s=20)
