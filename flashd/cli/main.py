@@ -25,7 +25,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         words = [word for word in message.replace("'", " ").replace(",", " ").split() if word]
         near = [close for word in words if word not in self.known for close in get_close_matches(word, self.known, 1)]
-        hint = f" (did you mean {near[0]}?)" if near and ("invalid choice" in message or "unrecognized" in message) else ""
+        hint = (
+            f" (did you mean {near[0]}?)" if near and ("invalid choice" in message or "unrecognized" in message) else ""
+        )
         shown = message.split(" (choose from")[0]
         self.exit(Exit.USAGE, f"{self.prog}: {shown}{hint}\nTry '{self.prog} --help'.\n")
 

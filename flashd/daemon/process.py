@@ -6,15 +6,16 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import structlog
 
-from flashd.adapters.clock import SystemClock, system_random
+from flashd.adapters.clock import Random, SystemClock, system_random
 from flashd.adapters.hub_http import HttpHub
 from flashd.adapters.notify import Notifier
-from flashd.adapters.store import connect
+from flashd.adapters.store import Store, connect
 from flashd.config import Settings
 from flashd.daemon.admin import Admin
 from flashd.daemon.composition import Outside, Secrets, compose
@@ -66,68 +67,98 @@ class CredentialsAtHand:
             return frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Real clients of everything outside, under one process's identity."""
+
+    clock: SystemClock
+    random: Random
+    owner: str
+    at_hand: CredentialsAtHand
+    metrics: Metrics
+    store: Store
+    hub: HttpHub
+    hyperstack: Hyperstack
+
+
 @asynccontextmanager
-async def assembled(settings: Settings) -> AsyncIterator[tuple[Daemon, Metrics, CredentialsAtHand]]:
-    """The daemon over real clients; everything is closed on the way out."""
+async def clients(settings: Settings) -> AsyncIterator[Clients]:
+    """Clients that have not asked anything yet; closed on the way out."""
     clock, random = SystemClock(), system_random()
     at_hand, metrics = CredentialsAtHand(settings), Metrics()
     owner = random.randbytes(16).hex()
     async with AsyncExitStack() as stack:
-        state = stack.enter_context(StateDirectory(Path(settings.state_directory)))
         store = connect(settings.credentials.redis_url.reveal(), settings.namespace, owner)
         stack.push_async_callback(store.link.close)
-        hub = await stack.enter_async_context(
-            HttpHub(settings.hub.endpoint, at_hand.hf_token, clock, metrics.hub_request)
-        )
-        cloud = settings.providers.hyperstack
+        hub = HttpHub(settings.hub.endpoint, at_hand.hf_token, clock, metrics.hub_request)
+        await stack.enter_async_context(hub)
         hyperstack = Hyperstack(
-            HyperstackSettings(
-                api_key=at_hand.hyperstack_api_key,
-                base_url=cloud.base_url,
-                blocked_regions=cloud.blocked_regions,
-                no_volume_regions=cloud.no_volume_regions,
-                keypair=cloud.keypair,
-                environment=cloud.environment,
-                image=cloud.image,
-                requests_per_minute=cloud.requests_per_minute,
-            ),
+            _hyperstack_settings(settings, at_hand),
             clock,
             random,
             lambda lane, code: metrics.provider_request("hyperstack", lane.label, code),
         )
         stack.push_async_callback(hyperstack.aclose)
-        outside = Outside(
-            clock=clock,
-            random=random,
-            store=store,
-            hub=hub,
-            providers={"hyperstack": hyperstack},
-            owner=owner,
+        yield Clients(clock, random, owner, at_hand, metrics, store, hub, hyperstack)
+
+
+def _hyperstack_settings(settings: Settings, at_hand: CredentialsAtHand) -> HyperstackSettings:
+    cloud = settings.providers.hyperstack
+    return HyperstackSettings(
+        api_key=at_hand.hyperstack_api_key,
+        base_url=cloud.base_url,
+        blocked_regions=cloud.blocked_regions,
+        no_volume_regions=cloud.no_volume_regions,
+        keypair=cloud.keypair,
+        environment=cloud.environment,
+        image=cloud.image,
+        requests_per_minute=cloud.requests_per_minute,
+    )
+
+
+def assembled(settings: Settings, outside: Clients, state: StateDirectory) -> Daemon:
+    """The daemon over real clients."""
+    at_hand = outside.at_hand
+    return compose(
+        settings,
+        Outside(
+            clock=outside.clock,
+            random=outside.random,
+            store=outside.store,
+            hub=outside.hub,
+            providers={"hyperstack": outside.hyperstack},
+            owner=outside.owner,
             secrets=Secrets(at_hand.box_token, at_hand.run_secret, at_hand.run_secret_names),
             holder=state.holder,
             state=state,
-            on_takeover={"hyperstack": hyperstack.limiter.reset},
-        )
-        yield compose(settings, outside), metrics, at_hand
+            on_takeover={"hyperstack": outside.hyperstack.limiter.reset},
+        ),
+    )
 
 
 async def run(settings: Settings, notifier: Notifier) -> None:
     """Serve until SIGTERM or SIGINT; machines stay and are adopted by the next start."""
-    async with assembled(settings) as (daemon, metrics, at_hand):
-        health = Health(daemon)
-        metrics.watch(daemon, health)
-        daemon.desk.alarms.on_raise = _alarm_raised
-        daemon.desk.alarms.on_clear = _alarm_cleared
-        admin = Admin(daemon, health, metrics, settings.http.listen)
-        async with anyio.create_task_group() as group:
-            group.start_soon(_heed_signals, daemon, at_hand)
-            group.start_soon(admin.serve)
-            group.start_soon(_tell_systemd, health, notifier)
-            await daemon.serve()
-            group.cancel_scope.cancel()
+    with StateDirectory(Path(settings.state_directory)) as state:
+        async with clients(settings) as outside:
+            await _serve(assembled(settings, outside, state), outside, settings, notifier)
 
 
-async def _heed_signals(daemon: Daemon, at_hand: CredentialsAtHand) -> None:
+async def _serve(daemon: Daemon, outside: Clients, settings: Settings, notifier: Notifier) -> None:
+    health = Health(daemon)
+    outside.metrics.watch(daemon, health)
+    daemon.desk.alarms.on_raise = _alarm_raised
+    daemon.desk.alarms.on_clear = _alarm_cleared
+    admin = Admin(daemon, health, outside.metrics, settings.http.listen)
+    async with anyio.create_task_group() as group:
+        group.start_soon(_heed_signals, daemon)
+        group.start_soon(admin.serve)
+        group.start_soon(_tell_systemd, health, notifier)
+        await daemon.serve()
+        notifier.stopping("handed over")
+        group.cancel_scope.cancel()
+
+
+async def _heed_signals(daemon: Daemon) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             log.info("stopping", signal=signal.Signals(number).name, machines="stay")
