@@ -42,7 +42,8 @@ FORGET_CHUNK = 200
 
 class StoreWrites(Linked):
     """The leader's writes. Every one raises FencedError (nothing written) when another daemon leads, and
-    StoreUnavailableError when the outcome is unknown: repeat it unchanged (see `settle`)."""
+    StoreUnavailableError when the outcome is unknown: repeat it unchanged (see `settle`). FencedError for such a repeat
+    leaves the outcome of the first send open."""
 
     # The lease
 
@@ -213,7 +214,7 @@ class StoreWrites(Linked):
     def _fenced_or_corrupt(self, answer: list[str]) -> None:
         match answer[0]:
             case "fenced":
-                raise FencedError("another daemon leads this namespace; nothing was written")
+                raise FencedError("another daemon leads this namespace; this call wrote nothing")
             case "corrupt":
                 raise unreadable(answer[1], "a script found no usable JSON object")
 

@@ -183,7 +183,7 @@ class StoreIntake(Linked):
 
 def _fenced(answer: list[str]) -> None:
     if answer[0] == "fenced":
-        raise FencedError("another daemon leads this namespace; nothing was written")
+        raise FencedError("another daemon leads this namespace; this call wrote nothing")
 
 
 def _entry(source: Source, raw: tuple[object, Mapping[bytes, bytes]], deliveries: int) -> Entry:

@@ -28,7 +28,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a leader shows with every write: its process's random id and the fence it was given."""
+    """What a leader shows with every write: its process's random id and the fence it was given.
+
+    The store shows its newest one, so work begun under an earlier fence must have been stopped before leading again.
+    """
 
     owner: str
     fence: int

@@ -25,7 +25,7 @@ class Proxy:
     doubling: bool = True
     lose_replies: int = 0
     mismatches: list[tuple[Reply, Reply]] = field(default_factory=list)
-    doubled: int = 0
+    doubled: set[str] = field(default_factory=set)
     port: int = 0
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -74,7 +74,8 @@ class Proxy:
         if is_script and self.doubling:
             server_writer.write(raw)
             answer, second = await read_value(server_reader)
-            self.doubled += 1
+            assert isinstance(command, list) and isinstance(command[1], bytes)
+            self.doubled.add(command[1].decode())
             if not same_answer(first, second):
                 self.mismatches.append((first, second))
         if is_script and self.lose_replies > 0 and not isinstance(first, ServerSaid):

@@ -6,6 +6,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from fakeredis import TcpFakeServer
@@ -14,12 +16,12 @@ from redis.asyncio import Redis
 from flashd.adapters.store import Store, connect
 from flashd.adapters.store_link import settle
 from flashd.adapters.store_scripts import ALLOW_OOM, script
-from flashd.adapters.store_types import AcceptWord, CancelWord, GoneWord, StoredRun, Write, Written
+from flashd.adapters.store_types import AcceptWord, CancelWord, GoneWord, Notes, StoredRun, Write, Written
 from flashd.core.ledger import Gone, RowState
-from flashd.errors import FencedError, StoreAuthError, StoreError, StoreFullError, StoreUnavailableError
+from flashd.errors import FencedError, StaleError, StoreAuthError, StoreError, StoreFullError, StoreUnavailableError
 from tests.redis_server import RedisServer
 from tests.store.conftest import Backend, proxied
-from tests.store.makers import T0, a_row, a_step, accepted, an_accept, launched, lead, live, op
+from tests.store.makers import T0, a_rejection, a_row, a_step, accepted, an_accept, launched, lead, live, op
 
 NewRedis = Callable[..., RedisServer]
 
@@ -82,6 +84,73 @@ async def test_every_script_survives_three_lost_replies(leader: Store, real: Bac
     assert await leader.ledger() == {}
     assert (await leader.totals()).machines == 0
     assert await leader.counters() == {}
+
+
+async def test_every_script_there_is_has_been_sent_twice(leader: Store, real: Backend) -> None:
+    """A new script must join this walk; the fixture compares the two answers of each."""
+    row = a_row()
+    entry_id = await leader.submit("nonsense")
+    await leader.reject(a_rejection(entry_id))
+    await accepted(leader)
+    await leader.intent(a_step("launching", 1, 2), row, 10, 100.0)
+    await leader.confirm(a_step("booting", 2, 3), live(row))
+    await leader.cancel("1-1", "r1", "ann", "", T0)
+    await leader.transition(a_step("setup", 3, 4))
+    await leader.finish(a_step("cancelled", 4, 5), (row.name,), T0)
+    await leader.mark(RowState.DELETING, replace(live(row).deleting(T0), until=T0 + 9))
+    await leader.machine_gone(Gone(row.name, "77", T0, T0), "r1")
+    await leader.released(a_step("cancelled", 5, 6, name="released"), (row.name,), T0, 60.0, 90.0)
+    await leader.note(Notes.PLACES, {"a": "1"})
+    await real.raw.hset(real.key("totals"), "count", "5")
+    found = await leader.repair(["r1"], op())
+    assert [one.what for one in found] == ["totals set to 0 machines, 0 micro-dollars an hour"]
+    await leader.forget(T0)
+    await leader.resign()
+    assert real.proxy is not None
+    directory = resources.files("flashd.adapters") / "scripts"
+    names = {Path(file.name).stem for file in directory.iterdir() if file.name.endswith(".lua")} - {"_lib"}
+    assert {name for name in names if script(name, True).sha1 not in real.proxy.doubled} == set()
+
+
+async def test_of_many_steps_on_one_version_exactly_one_is_written(leader: Store) -> None:
+    await accepted(leader)
+    steps = [leader.transition(a_step("queued", 1, 2, name="waiting")) for _ in range(20)]
+    answers = await asyncio.gather(*steps, return_exceptions=True)
+    assert sum(isinstance(answer, Written) for answer in answers) == 1
+    assert sum(isinstance(answer, StaleError) for answer in answers) == 19
+    assert len(await leader.events_range()) == 2
+
+
+async def test_two_leaders_racing_for_one_run_leave_one_story(leader: Store, real: Backend) -> None:
+    """The old leader writes on while the new one takes over: whatever won, no gap and no step twice."""
+    assert real.proxy is not None
+    real.proxy.doubling = (
+        False  # a takeover between a step and its repeat is answered `fenced`, although it was written
+    )
+    await accepted(leader)
+    successor = real.store("p2")
+
+    async def write_on() -> int:
+        for version in range(1, 200):
+            try:
+                await leader.transition(a_step("queued", version, version + 1, name="waiting"))
+            except FencedError:
+                return version
+        raise AssertionError("the old leader was never fenced")
+
+    async def take_over() -> int:
+        await asyncio.sleep(0.01)
+        await lead(successor, "p2", own=True)
+        run = await successor.load("r1")
+        assert run is not None
+        await successor.transition(a_step("backoff", run.version, run.version + 1))
+        return run.version
+
+    fenced_at, taken_at = await asyncio.gather(write_on(), take_over())
+    assert fenced_at == taken_at
+    entries = await successor.events_range(run_id="r1")
+    assert [entry.fields["sequence"] for entry in entries] == [str(n + 1) for n in range(taken_at + 1)]
+    assert [entry.fields["state"] for entry in entries][-1] == "backoff"
 
 
 async def test_settle_stops_when_told(leader: Store, real: Backend) -> None:

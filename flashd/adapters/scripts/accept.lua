@@ -30,6 +30,8 @@ end
 
 local cancel = redis.call('HMGET', K.cancel, 'at', 'by', 'reason', 'entry')
 redis.call('HSET', K.run, unpack(fields))
+-- Left over from a run that was forgotten, they would bring its old expiry with them.
+redis.call('DEL', K.core, K.log)
 redis.call('HSET', K.run, 'request_sha256', sha, 'accepted_at', accepted_at, 'sequence', '1', 'cancel_requested_at',
   cancel[1] or '', 'cancel_by', cancel[2] or '', 'cancel_reason', cancel[3] or '', 'cancel_entry', cancel[4] or '')
 local id = append_event(event)
