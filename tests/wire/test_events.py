@@ -221,3 +221,75 @@ def test_a_long_history_keeps_its_newest_rows(rows: list[list[float | None]]) ->
     assert len(history) <= 120
     newest = [[x if x is None or math.isfinite(x) else None for x in row] for row in rows]
     assert history == newest[len(newest) - len(history) :]
+
+
+HEAVY: dict[str, Any] = {"labels": {f"{index:02}" + '"' * 61: '"' * 128 for index in range(16)}, "group": '"' * 128}
+
+
+@pytest.mark.parametrize(
+    ("event", "cut"),
+    [
+        (
+            ev.Waiting(
+                **BASE,
+                **HEAVY,
+                state="queued",
+                reason="no_capacity",
+                places=(ev.Place(provider="p", region="r", gpu="g", refusal="x", text='"' * 200),) * 32,
+            ),
+            ["places"],
+        ),
+        (
+            ev.Failed(
+                **BASE,
+                **HEAVY,
+                state="failed",
+                reason="job_failed",
+                detail='"' * 2048,
+                fault="user",
+                attempts=(dataclasses.replace(ATTEMPT, region="R" * 400),) * 20,
+                cost_usd=1.0,
+            ),
+            ["detail", "attempts"],
+        ),
+        (
+            ev.Progress(
+                **BASE,
+                **HEAVY,
+                state="training",
+                stage="train",
+                step=9,
+                heartbeat_age_s=1.0,
+                gpu={"name": "x" * 4000},
+                history=((1700000000.123456, 123456, 0.12345678901234567, 1.2345678901234567e-05),) * 120,
+            ),
+            ["history"],
+        ),
+        (
+            ev.Released(
+                **BASE,
+                **HEAVY,
+                state="failed",
+                machines=(ev.MachineSummary(name="m" * 50, id="1" * 200, created=1.5, gone=2.5),) * 40,
+                cost_usd=1.0,
+            ),
+            ["machines"],
+        ),
+        (
+            ev.Cancelled(
+                **BASE, **HEAVY, state="cancelled", by='"' * 2048, reason='"' * 2048, attempts=(), cost_usd=None
+            ),
+            [],
+        ),
+        (
+            ev.Training(**BASE, state="training", step=1, labels={str(index): "x" * 900 for index in range(40)}),
+            ["labels"],
+        ),
+    ],
+    ids=["waiting", "failed", "progress", "released", "cancelled", "labels"],
+)
+def test_parts_at_their_limits_together_are_cut_and_named(event: ev.EventData, cut: list[str]) -> None:
+    data = sent(event)["data"]
+    assert data.get("cut", []) == cut
+    if cut != ["labels"]:
+        assert data["labels"] == HEAVY["labels"]
