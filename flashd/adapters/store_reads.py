@@ -122,6 +122,11 @@ class StoreReads(Linked):
         key = self.link.keys.name("log", run_id) if run_id else self.link.keys.name(stream)
         return entries_of(await self.link.command("XRANGE", key, start, end, "COUNT", count))
 
+    async def events_last(self, count: int, *, run_id: str = "", stream: str = "events") -> tuple[StreamEntry, ...]:
+        """The newest `count` entries, oldest first."""
+        key = self.link.keys.name("log", run_id) if run_id else self.link.keys.name(stream)
+        return entries_of(await self.link.command("XREVRANGE", key, "+", "-", "COUNT", count))[::-1]
+
     async def rejected(self, count: int = 100) -> tuple[StreamEntry, ...]:
         """The newest rejected entries, newest first."""
         return entries_of(
