@@ -1,4 +1,4 @@
-"""Simulated machines execute their payload for real, see nothing of this computer, and lose everything with the power."""
+"""Simulated machines execute their payload for real, see nothing of this computer, and lose all with the power."""
 
 from __future__ import annotations
 
@@ -49,10 +49,16 @@ class AMachine:
         self.text += text
 
     async def says(self, expected: str) -> str:
-        async with asyncio.timeout(WAIT_S):
-            while expected not in self.text:
-                await asyncio.sleep(0.02)
+        await until(lambda: expected in self.text)
         return self.text
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            if fact():
+                return
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -114,7 +120,7 @@ async def test_a_machine_cannot_touch_this_computer(host: LocalBoxHost, tmp_path
     assert outside.read_text() == "untouched"
     for word in ("wrote-own", "usr-refused", "sysctl-refused", "mknod-refused", "no-secrets", "flash-test-r1-abc-a0"):
         assert word in text
-    assert not Path("/usr/bin/planted").exists()
+    assert not exists("/usr/bin/planted")
 
 
 async def test_no_environment_variable_leaks_in(host: LocalBoxHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,9 +284,7 @@ async def test_machines_do_not_outlive_the_simulation(host: LocalBoxHost, tmp_pa
     assert len(sleeping(marker)) == 2
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    async with asyncio.timeout(WAIT_S):
-        while sleeping(marker):
-            await asyncio.sleep(0.05)
+    await until(lambda: not sleeping(marker))
 
 
 async def test_a_machine_can_switch_itself_off(host: LocalBoxHost) -> None:
@@ -300,9 +304,7 @@ async def test_a_reboot_keeps_the_disk_and_does_not_boot_anew(host: LocalBoxHost
     await host.start(machine)
     assert "first-boot" not in machine.text
     record = next((host.directory_of(1) / "root/var/lib/sim-docker/containers").glob("*/container.json"))
-    async with asyncio.timeout(WAIT_S):
-        while '"exit_code": 137' not in record.read_text():
-            await asyncio.sleep(0.02)
+    await until(lambda: '"exit_code": 137' in record.read_text())
 
 
 async def test_the_number_of_machines_is_bounded(host: LocalBoxHost) -> None:
@@ -345,6 +347,10 @@ async def test_a_worker_reaches_the_simulated_hub(host: LocalBoxHost) -> None:
     assert head.title == "end"
     assert head.id in text
     assert hub.read("acme/runs", "sft/r1/w.bin") == bytes(9)
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()
 
 
 def sleeping(marker: str) -> list[str]:
