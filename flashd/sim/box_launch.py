@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 HOST_PYTHON = Path("/usr/bin/python3")
-SAME_TOOL = {"poweroff": ("shutdown", "halt")}
+SAME_TOOL = {"poweroff": ("shutdown", "halt"), "iptables": ("ip6tables",)}
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 # What root inside a machine may not do to this computer; without effect where a user namespace takes all of it away.
 DROPPED = (

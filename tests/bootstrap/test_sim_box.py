@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +16,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flashd.adapters.userdata import render_user_data
 from flashd.sim.box import BoxError, BoxKnobs, LocalBoxHost
 from flashd.sim.box_config import CloudConfigError
 from flashd.sim.box_launch import BoxIsolationError, check_isolation
 from flashd.sim.cloud_types import BoxHost
 from flashd.sim.hub import SimHub, Token
 from flashd.sim.hub_http import serve_hub
+from flashd.wire.payload import Payload, PayloadCode, PayloadHub, PayloadWorker
 
 WAIT_S = 30.0
 DONE = "box: cloud-init finished"
@@ -201,13 +205,14 @@ async def test_stopping_a_container_asks_first_and_kills_then(host: LocalBoxHost
             docker run -d --name polite image sh -c 'trap "echo bye; exit 9" TERM; while :; do sleep 0.1; done'
             docker run -d --name stubborn image sleep 1000
             docker run -d --name shot image sleep 1000
+            docker run -d --name kept --init --stop-timeout 20 image sleep 1000
             sleep 0.3
-            docker stop polite; docker stop -t 1 stubborn; docker kill shot; docker wait shot
+            docker stop polite; docker stop -t 1 stubborn; docker kill shot; docker wait shot; docker stop kept
             docker logs polite
-            for name in polite stubborn shot; do docker inspect -f "$name {{.State.ExitCode}}" $name; done
+            for name in polite stubborn shot kept; do docker inspect -f "$name {{.State.ExitCode}}" $name; done
         """),
     )
-    assert "bye\npolite 9\nstubborn 137\nshot 137\n" in text
+    assert "bye\npolite 9\nstubborn 137\nshot 137\nkept 143\n" in text
 
 
 async def test_docker_says_what_it_cannot_do(tmp_path: Path, host: LocalBoxHost) -> None:
@@ -347,6 +352,39 @@ async def test_a_worker_reaches_the_simulated_hub(host: LocalBoxHost) -> None:
     assert head.title == "end"
     assert head.id in text
     assert hub.read("acme/runs", "sft/r1/w.bin") == bytes(9)
+
+
+async def test_the_real_payload_runs_from_the_boot_commit_to_the_end(host: LocalBoxHost) -> None:
+    hub = SimHub()
+    hub.add_token("hf_box", Token("acme", may_create=False))
+    hub.add_repo("acme/runs")
+    worker = "import flash_report\nflash_report.report('train', step=3)\nflash_report.metrics({'loss': 0.25})\n"
+    code = hub.commit("acme/runs", {"code/worker.py": worker}, "code")
+    async with serve_hub(hub) as server:
+        payload = Payload(
+            run_id="r1",
+            ns="demo",
+            phase="sft",
+            seed=7,
+            attempt=0,
+            token="launch-token",
+            provider="hyperstack",
+            hub=PayloadHub(server.url, "acme/runs", "sft/r1/seed7", 600, 600),
+            code=PayloadCode("acme/runs", code.id),
+            worker=PayloadWorker("image", ("python", "worker.py")),
+            max_wall_s=300,
+            deadline_at=time.time() + 600,
+            env={"HF_TOKEN": "hf_box"},
+            spec={"model": "tiny"},
+        )
+        machine = AMachine(1, render_user_data(payload))
+        await host.start(machine)
+        await until(lambda: any("event=end" in title for title in hub.titles("acme/runs")))
+        await host.stop(1)
+    assert [title.partition("event=")[2].split()[0] for title in hub.titles("acme/runs")[2:]] == ["boot", "end"]
+    assert json.loads(hub.read("acme/runs", "sft/r1/seed7/metrics.json") or b"") == {"loss": 0.25}
+    assert json.loads(hub.read("acme/runs", "sft/r1/seed7/hyperstack_attempt0.json") or b"")["ok"] is True
+    assert "169.254.169.254" in (host.directory_of(1) / "root/var/log/sim-iptables.log").read_text()
 
 
 def exists(path: str) -> bool:

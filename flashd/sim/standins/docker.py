@@ -26,7 +26,6 @@ RUN_VALUED = (
     " --log-driver --log-opt --entrypoint -u --user -l --label -h --hostname -m --memory --cpus --pull --restart"
     " --stop-timeout --stop-signal --cap-add --cap-drop --security-opt --device --runtime --platform"
 )
-STOP_S = 10.0
 
 
 def main(arguments: list[str]) -> int:
@@ -152,9 +151,9 @@ def wait(arguments: list[str]) -> int:
 
 def stop(arguments: list[str]) -> int:
     options, rest = parse(arguments, "", "-t --time -s --signal")
-    patience = float(options.one("-t", "--time", default=str(STOP_S)))
     for name in rest:
         container = docker_store.load(name)
+        patience = float(options.one("-t", "--time", default=str(container.stop_s)))
         _signal(container, signal.SIGTERM)
         if docker_store.wait_for_end(container, patience).exit_code is None:
             _signal(container, signal.SIGKILL)
@@ -224,6 +223,8 @@ def _container(options: Options, wanted: str, command: list[str]) -> Container:
         command=command,
         env=docker_run.base_environment(hostname) | environment(options),
         volumes=[volume(text) for text in options.all("-v", "--volume")],
+        init=options.any("--init"),
+        stop_s=float(options.one("--stop-timeout", default="10")),
         workdir=options.one("-w", "--workdir", default="/"),
         hostname=hostname,
         created=time.time(),

@@ -80,6 +80,9 @@ def _become(container: Container, tell: int) -> NoReturn:
         _build(container)
         os.chdir(container.workdir)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what is ignored stays so over exec
+        if container.init and (child := os.fork()) != 0:
+            os.close(tell)
+            _serve_as_init(child)
         os.execvpe(container.command[0], container.command, container.env)
     except FileNotFoundError:
         trouble = f'{NOT_FOUND} exec: "{container.command[0]}": executable file not found in $PATH'
@@ -89,6 +92,17 @@ def _become(container: Container, tell: int) -> NoReturn:
         trouble = f"{BROKEN} {error}"
     os.write(tell, trouble.encode())
     os._exit(int(trouble.split()[0]))
+
+
+def _serve_as_init(child: int) -> NoReturn:
+    """`--init`: pass signals on, so that they have their usual effect, and reap what nobody waits for."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda caught, _: os.kill(child, caught))
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(128 - code if code < 0 else code)
 
 
 def _build(container: Container) -> None:

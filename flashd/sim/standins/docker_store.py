@@ -32,6 +32,8 @@ class Container:
     env: dict[str, str]
     volumes: list[list[str]] = field(default_factory=list)
     workdir: str = "/"
+    init: bool = False
+    stop_s: float = 10.0
     hostname: str = "box"
     labels: dict[str, str] = field(default_factory=dict)
     created: float = 0.0
