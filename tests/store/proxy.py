@@ -71,7 +71,8 @@ class Proxy:
         is_script = isinstance(command, list) and command[0] == b"EVALSHA"
         server_writer.write(raw)
         answer, first = await read_value(server_reader)
-        if is_script and self.doubling:
+        # A script the server does not know did not run; another client may load it before the repeat.
+        if is_script and self.doubling and not (isinstance(first, ServerSaid) and b"NOSCRIPT" in first.args[0]):
             server_writer.write(raw)
             answer, second = await read_value(server_reader)
             assert isinstance(command, list) and isinstance(command[1], bytes)

@@ -66,8 +66,10 @@ async def play(script: list[tuple[str, str, int]]) -> None:
             case "repeat":
                 pass
             case _:
+                before_version = model.version
                 write = await act(now, old, model, kind, state, lag)
-                last = write or last
+                # Only the newest step can be repeated: the next one takes its operation's place.
+                last = write if model.version != before_version else last
         await check(now, model)
     await client.aclose()
 
