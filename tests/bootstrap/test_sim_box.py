@@ -124,7 +124,7 @@ async def test_a_machine_cannot_touch_this_computer(host: LocalBoxHost, tmp_path
     assert outside.read_text() == "untouched"
     for word in ("wrote-own", "usr-refused", "sysctl-refused", "mknod-refused", "no-secrets", "flash-test-r1-abc-a0"):
         assert word in text
-    assert not exists("/usr/bin/planted")
+    assert not os.access("/usr/bin/planted", os.F_OK)
 
 
 async def test_no_environment_variable_leaks_in(host: LocalBoxHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,10 +385,6 @@ async def test_the_real_payload_runs_from_the_boot_commit_to_the_end(host: Local
     assert json.loads(hub.read("acme/runs", "sft/r1/seed7/metrics.json") or b"") == {"loss": 0.25}
     assert json.loads(hub.read("acme/runs", "sft/r1/seed7/hyperstack_attempt0.json") or b"")["ok"] is True
     assert "169.254.169.254" in (host.directory_of(1) / "root/var/log/sim-iptables.log").read_text()
-
-
-def exists(path: str) -> bool:
-    return Path(path).exists()
 
 
 def sleeping(marker: str) -> list[str]:
