@@ -24,7 +24,7 @@ OPTIONAL = (*NUMBERS, "gpu", "error", "retriable", "liveness", "history")
 SAVING = "saving"  # the stage of the box once the worker has ended well
 NOT_PROGRESS = ("ts", "gpu", "train_wall")  # they change while a worker hangs
 
-StartPush = Callable[[Path, str, str, "dict[str, str]"], Child]
+StartPush = Callable[[Path, str, str, "dict[str, str]", bool], Child]
 
 
 class Uploader(threading.Thread):
@@ -49,7 +49,8 @@ class Uploader(threading.Thread):
         self._checkpoint_last = False
         self._uploaded_step = -1
         self._seen: tuple[Path, object] | None = None
-        self._push: tuple[Child, int] | None = None
+        self._push: tuple[Child, Path] | None = None
+        self._push_failures = 0
 
     def run(self) -> None:
         while not self._stopping.wait(TICK_S * PACE):
@@ -75,8 +76,12 @@ class Uploader(threading.Thread):
     def save_newest(self, watch: Callable[[], str]) -> None:
         """After `stop`: the newest checkpoint, if it is not on the Hub yet, so that the next attempt starts from it."""
         newest = newest_checkpoint(self._out)
-        if newest is not None and int(newest.name) > self._uploaded_step:
-            self._begin_push(newest).wait(watch)
+        for _ in range(2):  # with and without Xet
+            if newest is None or int(newest.name) <= self._uploaded_step:
+                return
+            self._push = (self._begin_push(newest), newest)
+            self._push[0].wait(watch)
+            self._reap_push()
 
     def foreign_heartbeat(self) -> dict[str, Any]:
         """What a worker that uploads for itself last said on the Hub; empty when there is no such thing."""
@@ -106,7 +111,7 @@ class Uploader(threading.Thread):
             return
         wanted = checkpoint is not None and self._push is None and self.stage != SAVING
         if checkpoint is not None and wanted and not self._checkpoint_last and not first_step:
-            self._push = (self._begin_push(checkpoint), int(checkpoint.name))
+            self._push = (self._begin_push(checkpoint), checkpoint)
             self._checkpoint_last = True
         else:
             self._commit(heartbeat)
@@ -151,17 +156,20 @@ class Uploader(threading.Thread):
         title = self._job.title("checkpoint", heartbeat | {"step": int(checkpoint.name)})
         extra = {self._job.path("heartbeat.json"): encode_heartbeat(self._job, heartbeat).decode()}
         path = f"checkpoint/a{self._job.attempt}-{int(checkpoint.name)}"
-        return self._start_push(checkpoint, path, title, extra)
+        return self._start_push(checkpoint, path, title, extra, self._push_failures % 2 == 0)
 
     def _reap_push(self) -> None:
+        """A push that failed is repeated once in the same slot, by the other way of transfer."""
         if self._push is None or (code := self._push[0].poll()) is None:
             return
+        checkpoint, self._push = self._push[1], None
+        self._console.say(f"checkpoint {checkpoint.name}: {'uploaded' if code == 0 else 'upload failed'}")
         if code == 0:
-            self._uploaded_step = self._push[1]
-        self._console.say(
-            f"checkpoint {self._push[1]} {'uploaded' if code == 0 else 'not uploaded, to be tried again'}"
-        )
-        self._push = None
+            self._uploaded_step = int(checkpoint.name)
+            return
+        self._push_failures += 1
+        if self._push_failures % 2 and not self._stopping.is_set():
+            self._push = (self._begin_push(checkpoint), checkpoint)
 
 
 def read_heartbeat(out: Path) -> dict[str, Any] | None:
