@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 import structlog
@@ -41,6 +41,22 @@ class _Reservation:
     repo: str
     place_key: str
     usd_per_hour: float
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What one pass counts with: rows that are not abandoned, and places granted and not yet in the ledger."""
+
+    machines: int = 0
+    usd_per_hour: float = 0.0
+    runs_of_repo: Counter[str] = field(default_factory=Counter)
+    flying: Counter[str] = field(default_factory=Counter)
+
+    def add(self, item: _Reservation) -> None:
+        self.machines += 1
+        self.usd_per_hour += item.usd_per_hour
+        self.runs_of_repo[item.repo] += 1
+        self.flying[item.place_key] += 1
 
 
 class AdmissionDesk:
@@ -98,13 +114,14 @@ class AdmissionDesk:
     async def _pass(self) -> None:
         held = self._held()
         market = Market() if held is not None else await self._market.look()
+        taken = self._taken()
         for asker in sorted(self._askers.values(), key=lambda asker: order(asker.run)):
             if asker.run.terms.run_id not in self._askers:
                 continue  # it withdrew while the market was being read
             if held is not None:
                 self._tell(asker, held)
             else:
-                self._serve_one(asker, market)
+                self._serve_one(asker, market, taken)
 
     def _held(self) -> MustWait | None:
         if self._desk.safe_mode:
@@ -113,22 +130,23 @@ class AdmissionDesk:
             return MustWait(Reason.DRAINING, detail="the daemon is draining; `flashd resume` ends it")
         return None
 
-    def _serve_one(self, asker: _Asker, market: Market) -> None:
+    def _serve_one(self, asker: _Asker, market: Market, taken: _Taken) -> None:
         run, now = asker.run, self._desk.clock.now()
-        repo = self._repo_room(run.terms.repo)
+        repo = self._repo_room(run.terms.repo, taken)
         if (why := repo_held_back(repo)) is not None:
             text = f"{run.terms.repo}: {repo.live_runs} of {repo.runs_max} live runs, commit budget "
             self._tell(asker, MustWait(why, detail=text + ("left" if repo.has_commit_budget else "nearly spent")))
             return
-        answer = place(run, self._without_full_places(market), money_left(run, asker.gone, now), now)
+        answer = place(run, self._without_full_places(market, taken), money_left(run, asker.gone, now), now)
         match answer:
             case Chosen(offer, last_choice):
-                room = self._room()
+                room = self._room(taken)
                 if (why := held_back(room, offer.place.usd_per_hour)) is not None:
                     self._tell(asker, MustWait(why, detail=_room_text(room)))
                     return
                 reservation = _Reservation(run.terms.run_id, run.terms.repo, offer.place.key, offer.place.usd_per_hour)
                 self._reserved.add(reservation)
+                taken.add(reservation)
                 self.withdraw(run.terms.run_id)
                 asker.mailbox.put(Grant(offer, last_choice, lambda: self._give_back(reservation)))
             case MustWait():
@@ -152,35 +170,41 @@ class AdmissionDesk:
         if row is None or row.state is RowState.ABANDONED:
             self._kick.set()
 
-    def _room(self) -> Room:
-        counted = [row for row in self._desk.ledger.rows.values() if row.state is not RowState.ABANDONED]
-        limits = self._desk.limits
-        return Room(
-            machines=len(counted) + len(self._reserved),
-            usd_per_hour=sum(row.usd_per_hour for row in counted) + sum(item.usd_per_hour for item in self._reserved),
-            max_machines=limits.max_machines,
-            max_usd_per_hour=limits.max_usd_per_hour,
-        )
+    def _taken(self) -> _Taken:
+        """What is taken at the beginning of a pass; the pass itself adds its grants."""
+        taken = _Taken()
+        live: set[str] = set()
+        for row in self._desk.ledger.rows.values():
+            if row.state is not RowState.ABANDONED:
+                taken.machines += 1
+                taken.usd_per_hour += row.usd_per_hour
+                live.add(row.run_id)
+        taken.runs_of_repo = Counter(self._repo_of.get(run_id, "") for run_id in live)
+        for item in self._reserved:
+            taken.add(item)
+        return taken
 
-    def _repo_room(self, repo: str) -> RepoRoom:
-        live = {row.run_id for row in self._desk.ledger.rows.values() if row.state is not RowState.ABANDONED}
-        runs = sum(1 for run_id in live if self._repo_of.get(run_id) == repo)
-        runs += sum(1 for item in self._reserved if item.repo == repo and item.run_id not in live)
+    def _room(self, taken: _Taken) -> Room:
+        limits = self._desk.limits
+        return Room(taken.machines, taken.usd_per_hour, limits.max_machines, limits.max_usd_per_hour)
+
+    def _repo_room(self, repo: str, taken: _Taken) -> RepoRoom:
         watcher = self._desk.watchers.watchers().get(repo)
         has_budget = watcher is None or watcher.has_commit_budget(self._desk.clock.now())
-        return RepoRoom(runs, self._runs_per_repo, has_budget)
+        return RepoRoom(taken.runs_of_repo[repo], self._runs_per_repo, has_budget)
 
-    def _without_full_places(self, market: Market) -> Market:
+    def _without_full_places(self, market: Market, taken: _Taken) -> Market:
         """Places with as many launches under way as they may have count as cooling until one is settled."""
-        flying = Counter(item.place_key for item in self._reserved)
-        if not flying:
+        if not taken.flying:
             return market
         until = self._desk.clock.now() + PASS_INTERVAL_S
         full = {
             offer.place.key: until
             for offer in market.offers
-            if flying[offer.place.key] >= (offer.depth if offer.depth is not None else IN_FLIGHT_PER_PLACE)
+            if taken.flying[offer.place.key] >= (offer.depth if offer.depth is not None else IN_FLIGHT_PER_PLACE)
         }
+        if not full:
+            return market
         return Market(market.offers, market.unusable, market.pauses, {**market.cooling, **full}, market.next_look_at)
 
 
