@@ -201,7 +201,7 @@ class AdmissionDesk:
         full = {
             offer.place.key: until
             for offer in market.offers
-            if taken.flying[offer.place.key] >= (offer.depth if offer.depth is not None else IN_FLIGHT_PER_PLACE)
+            if taken.flying[offer.place.key] >= (max(1, offer.depth) if offer.depth is not None else IN_FLIGHT_PER_PLACE)
         }
         if not full:
             return market
