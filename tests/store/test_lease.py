@@ -104,6 +104,22 @@ async def test_the_same_fence_with_another_owner_is_fenced(backend: Backend) -> 
         await first.accept(an_accept())
 
 
+async def test_the_same_owner_with_another_fence_is_fenced(backend: Backend) -> None:
+    first = backend.store("p1")
+    await lead(first)
+    await backend.raw.hset(backend.key("lease"), "fence", "2")
+    with pytest.raises(FencedError):
+        await first.accept(an_accept())
+
+
+async def test_renewing_lengthens_the_lease(backend: Backend) -> None:
+    first = backend.store("p1")
+    await first.lead("host-a", "p1", 1, may_take_own=False)
+    await lead(first)
+    answer = await backend.store("p2").lead("host-b", "p2", 60_000, may_take_own=False)
+    assert isinstance(answer, Held) and answer.remaining_ms > 50_000
+
+
 async def test_of_many_that_want_to_lead_exactly_one_does(backend: Backend) -> None:
     names = [f"p{n}" for n in range(8)]
     answers = await asyncio.gather(

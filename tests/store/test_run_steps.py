@@ -205,6 +205,18 @@ async def test_a_forgotten_run_s_name_is_free_again(leader: Store, backend: Back
     assert (await accepted(leader)).word is AcceptWord.ACCEPTED
 
 
+async def test_a_run_id_used_again_inherits_neither_expiry_nor_history(leader: Store, backend: Backend) -> None:
+    await released_run(leader)
+    await backend.raw.delete(backend.key("run:r1"), backend.key("tomb:r1"))
+    assert (await accepted(leader)).word is AcceptWord.ACCEPTED
+    for key in ("run:r1", "events:r1", "core:r1"):
+        assert await backend.raw.ttl(backend.key(key)) == -1, key
+    assert len(await leader.events_range(run_id="r1")) == 1
+    await leader.forget(T0 + QUARTER_S + 10)
+    assert await leader.runs() == ("r1",)
+    assert await leader.run_for_hash(["hash-r1"]) == {"hash-r1": "r1"}
+
+
 async def test_many_runs_load_in_one_go_and_unknown_ones_are_left_out(leader: Store) -> None:
     for n in range(5):
         await accepted(leader, f"r{n}")
