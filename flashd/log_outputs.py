@@ -79,7 +79,7 @@ class TerminalOutput:
     """Time of day in UTC, level, message; a traceback on the lines below."""
 
     stream: TextIO
-    colour: bool
+    colour: bool = False
 
     def write(self, line: Line) -> None:
         text = f"{line.stamp[11:23]} {line.level:<8} {line.message}".lstrip()
