@@ -8,7 +8,7 @@ class FlashdError(Exception):
 
 
 class ConfigError(FlashdError):
-    """The configuration cannot be used; `lines` has one `file:line:column: key: what is wrong; what is allowed` each."""
+    """The configuration cannot be used; `lines` holds `file:line:column: key: what is wrong; what is allowed`, each."""
 
     def __init__(self, lines: tuple[str, ...]) -> None:
         super().__init__("\n".join(lines))
