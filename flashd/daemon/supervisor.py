@@ -152,8 +152,8 @@ class Daemon:
 
     async def _recover(self, rooms: Rooms) -> None:
         desk = self.desk
-        rows = await desk.store.ledger()
-        desk.ledger.load(rows)
+        await self._repair()
+        desk.ledger.load(await desk.store.ledger())
         notes = await desk.store.notes(Notes.BLIND)
         for name, cloud in desk.clouds.items():
             if (sight := _sight(notes.get(f"cloud:{name}"))) is not None:
@@ -163,6 +163,13 @@ class Daemon:
         await self._check_memory()
         await rooms.keeper.recover()
         desk.alarms.set("recovery", None)
+
+    async def _repair(self) -> None:
+        """Reconcile indexes and totals with the runs and rows they stand for; what is found is a surprise worth a line."""
+        store = self.desk.store
+        op_id = self.desk.random.randbytes(8).hex()
+        for fault in await store.repair(await store.unsettled(), op_id):
+            log.warning("store_repaired", subject=fault.subject, detail=fault.what)
 
     async def _check_memory(self) -> None:
         if self.state is None:
