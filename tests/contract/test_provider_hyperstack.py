@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,6 +25,17 @@ from tests.contract.hyperstack_kit import (
     refused,
 )
 from tests.fakes.scripted_http import Asked, Reply, page, reply, scripted
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose own time zone must not matter."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "XYZ-9")
+        time.tzset()
+        yield
+    time.tzset()
+
 
 REASONS: list[tuple[str, Reply, Reply, Reply, type[ProviderError]]] = [
     ("no_credit", refused(400), credit(False), reply(200, flavors()), NoCreditError),
@@ -125,7 +138,9 @@ async def test_a_machine_id_cannot_leave_its_path() -> None:
         (-5, None),
     ],
 )
-async def test_a_creation_time_is_read_in_every_form_or_not_known(stamp: object, seconds: float | None) -> None:
+async def test_a_creation_time_is_read_in_every_form_or_not_known(
+    stamp: object, seconds: float | None, far_from_utc: None
+) -> None:
     answer = reply(200, {"status": True, "instance": {**ROW, "created_at": stamp}})
     async with an_account(get=answer) as (cloud, _, _):
         machine = await cloud.get("7")
@@ -139,7 +154,9 @@ async def test_a_server_that_ignores_the_page_number_is_no_complete_list() -> No
         return Reply(200, json.dumps({"instances": rows, "count": 10}).encode())
 
     async with scripted(same) as server:
-        cloud = Hyperstack(Settings(lambda: KEY, server.base_url), SystemClock(), system_random())
+        cloud = Hyperstack(
+            Settings(lambda: KEY, server.base_url, requests_per_minute=100_000), SystemClock(), system_random()
+        )
         with pytest.raises(UnavailableError, match="repeats"):
             await cloud.list()
         await cloud.aclose()
