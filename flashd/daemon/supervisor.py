@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 LOOP_RETRY_S = 5.0
 NOTE_INTERVAL_S = 15.0
-STARTED_WITHIN_S = 5.0
+FORGET_INTERVAL_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -110,7 +110,9 @@ class Daemon:
         desk, plan = self.desk, self.plan
         desk.ledger.on_change.clear()
         admission = AdmissionDesk(desk, plan.runs_per_repo)
-        releaser = Releaser(desk, self._gone, runs_s=plan.runs_s, remember_s=plan.remember_s)
+        releaser = Releaser(desk, self._gone, runs_s=plan.runs_s, remember_s=plan.remember_s, active=self._kept_run)
+        releaser.on_released.append(self._released)
+        releaser.on_late_cost.append(desk.tally.spent)
         keeper = Keeper(desk, admission, group, self._ended)
         intake = Intake(desk, secret_names=plan.secret_names, on_accepted=self._accepted, on_cancel=keeper.cancel)
         sweepers = tuple(Sweeper(desk, cloud, plan.sweep) for _, cloud in sorted(desk.clouds.items()))
@@ -165,7 +167,7 @@ class Daemon:
         desk.alarms.set("recovery", None)
 
     async def _repair(self) -> None:
-        """Reconcile indexes and totals with the runs and rows they stand for; what is found is a surprise worth a line."""
+        """Reconcile indexes and totals with the runs and rows they stand for; every finding is a surprise."""
         store = self.desk.store
         op_id = self.desk.random.randbytes(8).hex()
         for fault in await store.repair(await store.unsettled(), op_id):
@@ -184,6 +186,15 @@ class Daemon:
     def _accepted(self, run: Run, request: RunRequest, version: int) -> None:
         if self.rooms is not None:
             self.rooms.keeper.start(KeptRun(run, request, version))
+
+    def _kept_run(self, run_id: str) -> Run | None:
+        runner = self.rooms.keeper.runners.get(run_id) if self.rooms is not None else None
+        return runner.run if runner is not None else None
+
+    def _released(self, run: Run, cost_usd: float) -> None:
+        self.desk.tally.spent(cost_usd)
+        if self.rooms is not None:
+            self.rooms.admission.forget(run.terms.run_id)
 
     def _gone(self, run_id: str, name: str) -> None:
         if self.rooms is not None:
@@ -208,12 +219,16 @@ class Daemon:
     async def _take_notes(self) -> None:
         """Persist what must outlive this process: blindness in Redis, the memory in the state directory."""
         desk = self.desk
+        forget_at = desk.clock.now()
         while True:
             sights = {f"cloud:{name}": cloud.observer.sight.to_json() for name, cloud in desk.clouds.items()}
             sights |= {f"repo:{repo}": sight.to_json() for repo, sight in desk.watchers.sights().items()}
             try:
                 await desk.store.note(Notes.BLIND, sights)
                 await self._remember()
+                if desk.clock.now() >= forget_at:
+                    forget_at = desk.clock.now() + FORGET_INTERVAL_S
+                    await desk.store.forget(desk.clock.now())
             except FencedError:
                 raise
             except StoreError as error:
