@@ -28,6 +28,10 @@ class PayloadTooLargeError(RequestError):
     """The boot payload does not fit into what the provider takes."""
 
 
+class StateDirectoryError(FlashdError):
+    """The state directory is in use by another process, or cannot be used."""
+
+
 # Providers -----------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 import structlog
@@ -96,6 +97,8 @@ class Daemon:
                 group.start_soon(self._loop, "admission", rooms.admission.serve)
                 for sweeper in rooms.sweepers:
                     group.start_soon(self._loop, "sweeper", sweeper.serve)
+                if self.state is not None:
+                    group.start_soon(self._loop, "memory", partial(self.state.serve, desk))
                 rooms.recovered = True
                 log.info("working", runs=len(rooms.keeper.runners), machines=len(desk.ledger.rows))
         except* FencedError as fenced:

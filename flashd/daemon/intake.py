@@ -1,0 +1,279 @@
+"""The way in: requests and commands from their streams, each accepted or rejected for good before the next is read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import structlog
+
+from flashd.adapters.store_types import Accept, AcceptWord, CancelWord, Entry, Source
+from flashd.core.actions import EventKind
+from flashd.core.model import Run
+from flashd.core.names import run_hash
+from flashd.core.observations import CancelAsked
+from flashd.core.terms import accepted
+from flashd.daemon.announce import Moment, event_of, out
+from flashd.daemon.desk import Desk
+from flashd.daemon.keeper import with_cancel
+from flashd.daemon.records import encode_run, first_record
+from flashd.daemon.refusals import conflicting, hash_taken, missing_payload, poison, rejection_of
+from flashd.errors import FencedError, StoreAuthError, StoreError, StoreFullError, StoreUnavailableError
+from flashd.wire import events as wire
+from flashd.wire.command import parse_command
+from flashd.wire.faults import Rejection
+from flashd.wire.request import parse_request
+from flashd.wire.request_model import RunRequest
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+BATCH = 100
+BLOCK_MS = 2000  # also how long a stop has to wait for the read in flight
+READ_TIMEOUT_S = 7.0  # below the ten seconds that a stop may take
+CLAIM_INTERVAL_S = 15.0
+CLAIM_JITTER = 0.2
+STALE_AFTER_MS = 30_000
+POISON_DELIVERIES = 5
+FIRST_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 5.0
+
+_OUTAGES = (StoreUnavailableError, StoreFullError, StoreAuthError)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Requests that wait in the stream, as last looked at. `oldest_at` is Unix seconds by the server's clock."""
+
+    length: int = 0
+    oldest_at: float | None = None
+
+
+class Intake:
+    """The leader's consumer of both streams. Raises FencedError when another daemon leads."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        secret_names: Callable[[], Collection[str]],
+        on_accepted: Callable[[Run, RunRequest, int], None],
+        on_cancel: Callable[[str, CancelAsked], None],
+    ) -> None:
+        self.duplicates = 0
+        self.rejected = 0
+        self.last_pass_at: float | None = None  # Unix seconds; the last read that Redis answered, its entries settled
+        self.queue = Queue()
+        self._desk = desk
+        self._secret_names = secret_names
+        self._on_accepted = on_accepted
+        self._on_cancel = on_cancel
+        self._stopping = False
+        self._trouble: str | None = None
+        self._claim_at = 0.0
+
+    def stop(self) -> None:
+        """Take no more work; the read in flight runs out by itself."""
+        self._stopping = True
+
+    async def serve(self) -> None:
+        """Until `stop` or cancelled, but not in the middle of a read: a cancelled one may swallow an entry."""
+        await self._settled(self._desk.store.ensure_groups)
+        await self._take_over()
+        backoff_s = FIRST_BACKOFF_S
+        while not self._stopping:
+            try:
+                await self._pass()
+            except _OUTAGES as error:
+                self._troubled(error)
+                await anyio.sleep(backoff_s * self._desk.random.uniform(0.5, 1.0))
+                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+            else:
+                backoff_s = FIRST_BACKOFF_S
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    async def _pass(self) -> None:
+        await self._take_all(await self._read())
+        if self._desk.clock.monotonic() >= self._claim_at:
+            await self._claim_stale()
+        self._well()
+        self.last_pass_at = self._desk.clock.now()
+
+    async def _read(self) -> tuple[Entry, ...]:
+        with anyio.move_on_after(READ_TIMEOUT_S, shield=True):
+            return await self._desk.store.read_new(BATCH, BLOCK_MS)
+        raise StoreUnavailableError(f"no answer to a read of {BLOCK_MS / 1000:.0f} s within {READ_TIMEOUT_S:.0f} s")
+
+    async def _take_over(self) -> None:
+        """Everything that an earlier leader had read and not settled: it is dead, or fenced off."""
+        for source in Source:
+            seen: set[str] = set()
+            while not self._stopping:
+                entries = await self._settled(partial(self._desk.store.claim_stale, source, 0))
+                fresh = tuple(entry for entry in entries if entry.entry_id not in seen)
+                if not fresh:
+                    break
+                seen.update(entry.entry_id for entry in fresh)
+                await self._take_all(fresh)
+        self._plan_claim()
+
+    async def _claim_stale(self) -> None:
+        """Entries of ours whose reply was lost, or that could not be settled at their last delivery."""
+        self._plan_claim()
+        for source in Source:
+            await self._take_all(await self._desk.store.claim_stale(source, STALE_AFTER_MS))
+        store = self._desk.store
+        self.queue = Queue(await store.queue_length(), await store.oldest_request_at())
+
+    def _plan_claim(self) -> None:
+        interval_s = CLAIM_INTERVAL_S * self._desk.random.uniform(1 - CLAIM_JITTER, 1 + CLAIM_JITTER)
+        self._claim_at = self._desk.clock.monotonic() + interval_s
+
+    async def _take_all(self, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            try:
+                await self._take(entry)
+            except (FencedError, *_OUTAGES):
+                raise
+            except Exception:
+                # One entry's fault must not stop the others; it is delivered again, and its fifth delivery is poison.
+                log.exception("entry_not_settled", source=entry.source.value, entry_id=entry.entry_id)
+
+    async def _take(self, entry: Entry) -> None:
+        if entry.deliveries >= POISON_DELIVERIES:
+            await self._reject(entry, poison(entry))
+        elif entry.payload is None:
+            await self._reject(entry, missing_payload(entry))
+        elif entry.source is Source.REQUESTS:
+            await self._take_request(entry, entry.payload)
+        else:
+            await self._take_command(entry, entry.payload)
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    async def _take_request(self, entry: Entry, payload: bytes) -> None:
+        request = parse_request(
+            payload,
+            catalogue=self._desk.gpu_names,
+            secrets=self._secret_names(),
+            default_image=self._desk.default_image,
+        )
+        if isinstance(request, Rejection):
+            await self._reject(entry, request)
+            return
+        run = accepted(request, self._desk.clock.now())
+        step = self._accept(entry, run, request)
+        answer = await self._settled(lambda: self._desk.store.accept(step), entry)
+        match answer.word:
+            case AcceptWord.ACCEPTED:
+                log.info("run_accepted", run_id=request.run_id, entry_id=entry.entry_id)
+                if answer.cancelled:
+                    run = await self._cancelled_before(run)
+                self._on_accepted(run, request, 1)
+            case AcceptWord.DUPLICATE:
+                self.duplicates += 1
+                log.info("request_repeated", run_id=request.run_id, entry_id=entry.entry_id)
+            case AcceptWord.CONFLICT:
+                await self._reject(entry, conflicting(request))
+            case AcceptWord.HASH_TAKEN:
+                await self._reject(entry, hash_taken(request, answer.other_run_id))
+
+    def _accept(self, entry: Entry, run: Run, request: RunRequest) -> Accept:
+        desk, now = self._desk, run.accepted_at
+        stamp = wire.Stamp(
+            id=f"{request.run_id}:{run.sequence}:{desk.owner[:8]}",
+            ns=desk.ns,
+            time=now,
+            sequence=run.sequence,
+            traceparent=request.traceparent,
+        )
+        return Accept(
+            op_id=desk.random.randbytes(8).hex(),
+            entry_id=entry.entry_id,
+            run_id=request.run_id,
+            hash10=run_hash(desk.ns, request.run_id),
+            sha=request.sha256,
+            accepted_at=now,
+            core=encode_run(run),
+            fields=first_record(run, request, now),
+            event=out(event_of(EventKind.ACCEPTED, run, request, Moment(now, {})), stamp),
+        )
+
+    async def _cancelled_before(self, run: Run) -> Run:
+        """The run with the cancel that came before its request."""
+        stored = await self._settled(lambda: self._desk.store.load(run.terms.run_id))
+        return run if stored is None else with_cancel(run, stored)
+
+    # Commands --------------------------------------------------------------------------------------------------------
+
+    async def _take_command(self, entry: Entry, payload: bytes) -> None:
+        command = parse_command(payload)
+        if isinstance(command, Rejection):
+            await self._reject(entry, command)
+            return
+        now, run_id = self._desk.clock.now(), command.run_id
+        asked = CancelAsked(command.by or "", command.reason or "", now)
+        word = await self._settled(
+            lambda: self._desk.store.cancel(entry.entry_id, run_id, asked.by, asked.reason, now), entry
+        )
+        log.info("cancel_taken", run_id=run_id, by=asked.by, answer=word.value)
+        if word is CancelWord.FLAGGED:
+            self._on_cancel(run_id, asked)
+
+    async def _reject(self, entry: Entry, refusal: Rejection) -> None:
+        desk = self._desk
+        rejection = rejection_of(entry, refusal, desk.ns, desk.owner, desk.clock.now())
+        await self._settled(lambda: desk.store.reject(rejection), entry)
+        self.rejected += 1
+        log.warning(
+            "entry_rejected",
+            source=entry.source.value,
+            entry_id=entry.entry_id,
+            run_id=refusal.run_id,
+            reason=refusal.reason.value,
+        )
+
+    # Redis's outages -------------------------------------------------------------------------------------------------
+
+    async def _settled(self, call: Callable[[], Awaitable[T]], entry: Entry | None = None) -> T:
+        """Repeat an idempotent call until Redis answers it; what Redis refused is not counted against the entry.
+
+        Raises the outage itself when a stop was asked for meanwhile: the entry stays for the next leader.
+        """
+        backoff_s = FIRST_BACKOFF_S
+        excused = entry is None
+        while True:
+            try:
+                answer = await call()
+            except _OUTAGES as error:
+                self._troubled(error)
+                if not excused and entry is not None:
+                    excused = await self._excuse(entry)
+                if self._stopping:
+                    raise
+            else:
+                self._well()
+                return answer
+            await anyio.sleep(backoff_s * self._desk.random.uniform(0.5, 1.0))
+            backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+
+    async def _excuse(self, entry: Entry) -> bool:
+        try:
+            await self._desk.store.excuse(entry)
+        except _OUTAGES:
+            return False  # the outage itself: logged by the caller, tried again with its next repeat
+        return True
+
+    def _troubled(self, error: StoreError) -> None:
+        if self._trouble is None:
+            log.warning("intake_interrupted", error=str(error))
+        self._trouble = str(error)
+
+    def _well(self) -> None:
+        if self._trouble is not None:
+            log.info("intake_resumed", after=self._trouble)
+        self._trouble = None

@@ -1,0 +1,92 @@
+"""The last step of a run: every machine is proved gone, so its cost is final and `released` is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import structlog
+
+from flashd.adapters.store_types import StillHeld, Write
+from flashd.core.actions import EventKind
+from flashd.core.cost import run_cost
+from flashd.core.model import Run
+from flashd.core.releasing import final_proofs, names_of, released
+from flashd.daemon.announce import Moment, event_of, out
+from flashd.daemon.desk import Desk
+from flashd.daemon.records import decode_run, encode_run, record
+from flashd.daemon.steps import persist
+from flashd.errors import StaleError
+from flashd.wire import events as wire
+from flashd.wire.request_model import RunRequest
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that is over, with what its last write needs."""
+
+    run: Run
+    request: RunRequest
+    version: int
+
+
+class RunRelease:
+    """Writes `released`; how long the run is remembered after it is the configuration's."""
+
+    def __init__(self, desk: Desk, runs_s: float, remember_s: float) -> None:
+        self._desk = desk
+        self._runs_s = runs_s
+        self._remember_s = remember_s
+
+    async def release(self, ended: Ended) -> tuple[float | None, Ended | None]:
+        """The final cost when `released` is durable; or the run as Redis has it, to be tried again; or neither, when
+        it was released before or Redis does not know it."""
+        desk, run_id = self._desk, ended.run.terms.run_id
+        proofs = await persist(desk, lambda: desk.store.gone(run_id))
+        now = desk.clock.now()
+        run = released(ended.run)
+        moment = Moment(now, final_proofs(run, proofs, now))
+        write = self._write(run, ended, moment)
+        try:
+            answer = await persist(
+                desk, lambda: desk.store.released(write, names_of(run), now, self._runs_s, self._remember_s)
+            )
+        except StaleError as error:
+            log.warning("release_outdated", run_id=run_id, error=str(error))
+            return None, await self._reloaded(ended)
+        if isinstance(answer, StillHeld):
+            # The mirror missed a write: what Redis says about these names is what has to be worked off first.
+            log.error("ledger_mirror_wrong", run_id=run_id, machines=answer.names)
+            for name in answer.names:
+                row = await persist(desk, partial(desk.store.row, name))
+                desk.ledger.apply({name: row})
+            return None, ended
+        cost = run_cost(run, moment.gone, now)
+        log.info("run_released", run_id=run_id, cost_usd=cost.usd, machines=len(proofs))
+        return cost.usd, None
+
+    def _write(self, run: Run, ended: Ended, moment: Moment) -> Write:
+        stamp = wire.Stamp(
+            id=f"{run.terms.run_id}:{run.sequence}:{self._desk.owner[:8]}",
+            ns=self._desk.ns,
+            time=moment.now,
+            sequence=run.sequence,
+            traceparent=ended.request.traceparent,
+        )
+        return Write(
+            run_id=run.terms.run_id,
+            expect=ended.version,
+            op_id=self._desk.random.randbytes(8).hex(),
+            core=encode_run(run),
+            fields=record(run, moment),
+            events=(out(event_of(EventKind.RELEASED, run, ended.request, moment), stamp),),
+        )
+
+    async def _reloaded(self, ended: Ended) -> Ended | None:
+        run_id = ended.run.terms.run_id
+        stored = await persist(self._desk, lambda: self._desk.store.load(run_id))
+        if stored is None or stored.fields.get("released") == "1":
+            return None
+        return replace(ended, run=decode_run(stored.core), version=stored.version)
