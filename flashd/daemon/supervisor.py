@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from functools import partial
 
 import anyio
 import structlog
@@ -125,9 +126,11 @@ class Daemon:
         for cloud in self.desk.clouds.values():
             cloud.on_takeover()
             group.start_soon(self._loop, "observer", cloud.observer.run)
-            group.start_soon(self._loop, "account", lambda cloud=cloud: self._know_account(cloud))
+            group.start_soon(self._loop, "account", partial(self._know_account, cloud))
         group.start_soon(self._loop, "watchers", self.desk.watchers.run)
         group.start_soon(self._loop, "notes", self._take_notes)
+        if self.state is not None:
+            group.start_soon(self._loop, "memory", partial(self.state.serve, self.desk))
 
     async def _loop(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
         """Run a loop for the whole term; one that fails is started again, loudly."""
