@@ -20,12 +20,13 @@ from typing import Any
 
 from bootstrap.job import PACE
 
-TIMEOUT_S = 60.0  # of one socket operation; the Hub itself gives a commit about 60 s
+TIMEOUT_S = 60.0 * PACE  # of one socket operation; the Hub itself gives a commit about 60 s
 MAX_READ_BYTES = 4_000_000
 CLOCK_TOLERANCE_S = 5.0
 REFUSED_CONTENT = (400, 413, 422)
 SLOW_RETRY = (400, 401, 403, 404, 413, 422)  # time rarely heals these, but a token may come back
-MAX_PAUSE_S, MAX_SLOW_PAUSE_S, MAX_RETRY_AFTER_S = 30.0, 300.0, 900.0
+MAX_PAUSE_S, MAX_SLOW_PAUSE_S = 30.0, 300.0
+MAX_RETRY_AFTER_S = 120.0 * PACE  # an hour's quota frees bit by bit, and the machine costs money meanwhile
 
 
 class HubFailure(Exception):
@@ -135,7 +136,7 @@ def publish_end(channel: HubChannel, end: dict[str, Any], until: float) -> bool:
 def _pause(failure: HubFailure, tries: int) -> float:
     if failure.retry_after_s:
         return min(failure.retry_after_s, MAX_RETRY_AFTER_S)
-    longest = MAX_SLOW_PAUSE_S if failure.status in SLOW_RETRY or failure.status == 429 else MAX_PAUSE_S
+    longest = MAX_SLOW_PAUSE_S if failure.status in SLOW_RETRY else MAX_PAUSE_S
     return float(min(longest, 2.0 ** min(tries + 1, 10)) * random.uniform(0.5, 1.0) * PACE)
 
 

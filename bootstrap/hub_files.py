@@ -1,4 +1,4 @@
-"""Folders from and to the Hub through `huggingface_hub`, as a child process that can be killed.
+"""Folders from and to the Hub through `huggingface_hub` (0.30 or newer), as a child process that can be killed.
 
 `python3 box.zip hub_files fetch|push` reads one JSON object from the environment variable FLASH_HUB_FILES.
 Exit status: 0 done, 2 not there, 3 no usable library, 4 the Hub will never take it, 1 anything else.
@@ -6,7 +6,6 @@ Exit status: 0 done, 2 not there, 3 no usable library, 4 the Hub will never take
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -16,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bootstrap.job import PACE
+
 ABSENT, NO_LIBRARY, REFUSED = 2, 3, 4
 REFUSED_CONTENT = (400, 413, 422)
-CONNECT_S, READ_S = 10.0, 60.0
+CONNECT_S, READ_S = 10.0, 60.0 * PACE
 PARALLEL = 8
 FULL_SHA = re.compile(r"[0-9a-f]{40}")
 CHECKPOINT_NAME = re.compile(r"a(\d+)-(\d+)")
@@ -33,7 +34,10 @@ class Incomplete(Exception):
 
 
 def bound_every_call() -> None:
-    """Give the library's HTTP client timeouts: by default commit, tree and info wait for ever (huggingface_hub 2.4)."""
+    """Give every HTTP call of the library a timeout; by default commit, tree and info wait for ever.
+
+    A default of the client would not do: several calls pass `timeout=None` themselves (huggingface_hub 2.4.0).
+    """
     import huggingface_hub
     from huggingface_hub.utils import _http
 
@@ -42,20 +46,33 @@ def bound_every_call() -> None:
         make_client: Any = _http.default_client_factory
 
         def client() -> Any:
-            bounded = make_client()  # the library's own, with its request hook
-            bounded.timeout = (CONNECT_S, READ_S, READ_S, CONNECT_S)
-            return bounded
+            made = make_client()  # the library's own, with its request hook
+            hooks = made.event_hooks
+            made.event_hooks = {**hooks, "request": [*hooks.get("request", []), _limit]}
+            return made
 
         library.set_client_factory(client)
     else:
         make_session: Any = vars(_http)["_default_backend_factory"]
 
         def session() -> Any:
-            bounded = make_session()
-            bounded.request = functools.partial(bounded.request, timeout=(CONNECT_S, READ_S))
-            return bounded
+            made = make_session()
+            plain = made.request
+            made.request = lambda *args, timeout=None, **more: plain(
+                *args, timeout=timeout or (CONNECT_S, READ_S), **more
+            )
+            return made
 
         library.configure_http_backend(session)
+
+
+def _limit(request: Any) -> None:
+    limits = {"connect": CONNECT_S, "read": READ_S, "write": READ_S, "pool": CONNECT_S}
+    asked = request.extensions.get("timeout") or {}
+    request.extensions = {
+        **request.extensions,
+        "timeout": {name: asked.get(name) or limit for name, limit in limits.items()},
+    }
 
 
 def fetch(job: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from flashd.sim.hub_faults import Effect, Fault
-from flashd.wire.payload import PayloadHub
+from flashd.wire.payload import PayloadCode, PayloadHub
 from tests.bootstrap.box_world import OK_WORKER, PREFIX, REPO, BoxWorld
 
 QUOTA_BODY = {"error": "You have exceeded the rate limit for repository commits (128 per hour)."}
@@ -25,8 +25,9 @@ QUOTA_BODY = {"error": "You have exceeded the rate limit for repository commits 
         Fault(Effect.STATUS, kind="commit", status=403),
         Fault(Effect.RESET, kind="commit", times=2),
         Fault(Effect.TRUNCATE, kind="commit"),
+        Fault(Effect.HANG, kind="commit"),
     ],
-    ids=["409 storm", "412", "429 quota", "500", "403 once", "reset", "truncated answer"],
+    ids=["409 storm", "412", "429 quota", "500", "403 once", "reset", "truncated answer", "no answer"],
 )
 async def test_the_end_is_tried_until_it_is_there(world: BoxWorld, fault: Fault) -> None:
     world.worker(OK_WORKER)
@@ -38,7 +39,7 @@ async def test_the_end_is_tried_until_it_is_there(world: BoxWorld, fault: Fault)
     assert len(world.titles("end")) == 1
 
 
-@pytest.mark.parametrize("effect", [Effect.STATUS_AFTER, Effect.RESET_AFTER])
+@pytest.mark.parametrize("effect", [Effect.STATUS_AFTER, Effect.RESET_AFTER, Effect.HANG_AFTER])
 async def test_an_end_that_was_applied_but_answered_with_an_error_is_not_made_twice(
     world: BoxWorld, effect: Effect
 ) -> None:
@@ -154,3 +155,47 @@ async def test_heartbeats_go_on_while_artifacts_travel(world: BoxWorld) -> None:
     assert "heartbeat stage=saving step=4" in events
     assert events.index("heartbeat stage=saving step=4") < events.index("artifacts stage=train step=4")
     assert events[-1].startswith("end")
+
+
+async def test_a_heartbeat_that_hangs_does_not_hold_up_the_end(world: BoxWorld) -> None:
+    world.worker("import time, flash_report\ntime.sleep(1)\nflash_report.metrics({})")
+    hanging = Fault(Effect.HANG, kind="commit", body="event=heartbeat", times=None)
+    world.hub.faults.add(hanging)
+    end = await world.run(world.payload(hub=PayloadHub(world.endpoint, REPO, PREFIX, 0.2, 60)))
+    assert end.code == 0, end.output
+    assert hanging.fired >= 1
+    assert world.titles() == ["flashd run=r1 seed=7 attempt=0 event=end"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [("tree", ""), ("revision", ""), ("preupload", "adapter"), ("commit", "event=artifacts")]
+)
+async def test_a_transfer_that_gets_no_answer_is_given_up_and_repeated(world: BoxWorld, kind: str, body: str) -> None:
+    world.worker(
+        "import flash_report\n(flash_report.artifacts() / 'adapter').write_text('a')\nflash_report.metrics({})"
+    )
+    silent = Fault(Effect.HANG, kind=kind, body=body)
+    world.hub.faults.add(silent)
+    end = await world.run(world.payload(code=PayloadCode(REPO, "main", "code")))
+    assert silent.fired == 1
+    assert end.code == 0, end.output
+
+
+async def test_several_boxes_share_one_repositorys_commit_quota(world: BoxWorld) -> None:
+    """More ends than the quota lets through at once: they wait, and every one of them lands."""
+    world.worker("import flash_report\nflash_report.metrics({})")
+    world.hub.settings.commits_per_hour = world.hub.commit_quota.last_hour(REPO, time.time()) + 1
+    processes = []
+    for number in range(3):
+        other = BoxWorld(world.root / str(number), world.hub, world.endpoint)
+        other.root.mkdir()
+        hub = PayloadHub(world.endpoint, REPO, f"sft/q{number}/seed7", 600, 600)
+        other.boot(other.payload(run_id=f"q{number}", hub=hub))
+        processes.append(await other.start())
+        world.running.append(processes[-1])
+    await world.until_true(lambda: world.hub.requests["commit", 429] >= 2)
+    assert len(world.titles("end")) == 1
+    world.hub.settings.commits_per_hour = 128
+    ends = [await world.end_of(process) for process in processes]
+    assert [end.code for end in ends] == [0, 0, 0], ends
+    assert len(world.titles("end")) == 3
