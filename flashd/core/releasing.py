@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from typing import assert_never
 
 from flashd.core.ledger import Gone, LedgerRow, RowState
 from flashd.core.model import Run
@@ -44,6 +45,8 @@ def duty(row: LedgerRow, standing: RunStanding, run: Run | None) -> Duty:
                 return Duty.HAND_OVER
             later = run is not None and (run.attempt is None or run.attempt.number != row.attempt)
             return Duty.HAND_OVER if standing is RunStanding.ACTIVE and later else Duty.NONE
+        case _ as never:
+            assert_never(never)
 
 
 def names_of(run: Run) -> tuple[str, ...]:
