@@ -17,6 +17,7 @@ from flashd.config_credentials import Credentials, Secret
 from flashd.core.places import Offer
 from flashd.daemon.composition import Outside, Secrets, compose
 from flashd.daemon.supervisor import Daemon
+from tests.simulation.cloud_truth import TrueMachine
 from tests.simulation.loop import SimulatedClock, VirtualLoop
 from tests.simulation.sim_logs import LogLine, logs_to
 from tests.simulation.time_shim import virtual_time_in_libraries
@@ -89,6 +90,7 @@ class World:
     logs: list[LogLine] = field(default_factory=list)
     leading: list[tuple[float, bool]] = field(default_factory=list)  # Unix time, whether a daemon leads from then on
     sent: dict[str, float] = field(default_factory=dict)  # run id -> when it was pushed
+    foreign: set[str] = field(default_factory=set)  # names of machines that nobody may touch
     over: bool = False
 
     def __post_init__(self) -> None:
@@ -205,6 +207,11 @@ class World:
         raw: Mapping[bytes, bytes] = await self.raw.hgetall(self.keys.name("run", run_id))
         return {key.decode(): value.decode() for key, value in raw.items()}
 
+    async def ledger(self) -> dict[str, dict[str, Any]]:
+        """Machine name to row, as operators read it."""
+        raw: Mapping[bytes, bytes] = await self.raw.hgetall(self.keys.name("machines"))
+        return {name.decode(): json.loads(row) for name, row in sorted(raw.items())}
+
     async def until(self, fact: Callable[[], Awaitable[bool]], within_s: float, every_s: float = 5.0) -> None:
         """Let time pass until the fact holds. Fails the test when it does not within virtual `within_s`."""
         end = self.loop.time() + within_s
@@ -218,11 +225,23 @@ class World:
 
         await self.until(there, within_s)
 
-    async def until_released(self, *run_ids: str, within_s: float = 7200.0) -> None:
+    async def is_at_rest(self) -> bool:
+        """Nothing alive that somebody pays for, and no row that waits for anything."""
+        alive = [machine for machine in self.cloud.truth.alive() if machine.name not in self.foreign]
+        return not alive and all(row["state"] == "abandoned" for row in (await self.ledger()).values())
+
+    def plant(self, name: str, why: str) -> TrueMachine:
+        """A machine in the account that is none of this daemon's; nobody may touch it."""
+        machine = self.cloud.truth.make(name, self.options.offers[0].place)
+        self.foreign.add(name)
+        self.wire.note("planted", name, why)
+        return machine
+
+    async def until_released(self, *run_ids: str, within_s: float = 7200.0, every_s: float = 5.0) -> None:
         async def there() -> bool:
             return all([(await self.fields(run_id)).get("released") == "1" for run_id in run_ids])
 
-        await self.until(there, within_s)
+        await self.until(there, within_s, every_s)
 
     def last_words(self) -> str:
         return "\n".join(str(line) for line in self.logs[-25:])

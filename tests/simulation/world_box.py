@@ -63,6 +63,8 @@ class Stage:
     play_of: PlayOf = lambda _run, _attempt: Play()
 
     def start(self, machine: TrueMachine) -> None:
+        if not machine.user_data:
+            return  # not one of ours
         payload = read_payload(machine.user_data)
         play = self.play_of(str(payload["run_id"]), int(payload["attempt"]))
         if play.dies_at_s is not None:
