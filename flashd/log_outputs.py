@@ -1,4 +1,4 @@
-"""The places a log line can go: journald, a terminal, or key=value text. Lines are free of secrets already."""
+"""The places a log line can go: journald, a terminal, key=value text or JSON. Lines are free of secrets already."""
 
 from __future__ import annotations
 
@@ -88,6 +88,18 @@ class TerminalOutput:
         if self.colour and _COLOURS[line.level]:
             text = f"{_COLOURS[line.level]}{text}\x1b[0m"
         _print(self.stream, text)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonOutput:
+    """One JSON object a line: `time`, `level`, `event`, the facts, `exception`. A fact never hides those four."""
+
+    stream: TextIO
+
+    def write(self, line: Line) -> None:
+        said = {"time": line.stamp, "level": line.level, "event": line.event, "exception": line.exception}
+        document = {**line.facts, **{key: text for key, text in said.items() if text}}
+        _print(self.stream, json.dumps(document, separators=(",", ":")))
 
 
 class JournalOutput:

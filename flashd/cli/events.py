@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from flashd.adapters.store import Store
-from flashd.adapters.store_types import StreamEntry
 from flashd.cli.exits import Exit
-from flashd.cli.follow import BLOCK_S, line_of
-from flashd.cli.session import say, show, show_json, with_store
+from flashd.cli.follow import Event, event_of, line_of
+from flashd.cli.output import fail, show, show_json
+from flashd.cli.session import tail, with_store
 from flashd.config import Settings
-
-LONGEST = 100_000
+from flashd.wire.strict_json import compact
 
 
 def events(options: argparse.Namespace) -> int:
@@ -22,25 +20,26 @@ def events(options: argparse.Namespace) -> int:
     async def work(_settings: Settings, store: Store) -> int:
         run_id = options.run or ""
         if run_id and not await store.fields(run_id):
-            say(f"no run {run_id}")
-            return Exit.NO_SUCH_RUN
-        count = max(1, min(options.count, LONGEST))
-        last = await store.events_last(count, run_id=run_id)
+            return fail(options, Exit.NO_SUCH_RUN, f"no run {run_id}; `flashd status` lists them")
+        last = await store.events_last(options.count, run_id=run_id)
+        found = [event for entry in last if (event := event_of(entry)) is not None]
         if options.json and not options.follow:
-            show_json([json.loads(entry.fields["event"]) for entry in last])
+            show_json(found)
             return Exit.OK
-        _print(last, options.json)
-        cursor = last[-1].entry_id if last else "0-0"
-        while options.follow:
-            more = await store.events_after(cursor, run_id=run_id, block_ms=int(BLOCK_S * 1000))
-            _print(more, options.json)
-            cursor = more[-1].entry_id if more else cursor
+        for event in found:
+            _print(event, options.json)
+        if options.follow:
+            sys.stdout.flush()
+            async for entry in tail(store, last[-1].entry_id if last else "0-0", run_id):
+                fresh = event_of(entry)
+                if fresh is not None:
+                    _print(fresh, options.json)
+                    sys.stdout.flush()
         return Exit.OK
 
     return with_store(options, work)
 
 
-def _print(entries: tuple[StreamEntry, ...], as_json: bool) -> None:
-    for entry in entries:
-        show(entry.fields["event"] if as_json else line_of(json.loads(entry.fields["event"])))
-    sys.stdout.flush()
+def _print(event: Event, as_json: bool) -> None:
+    """A line of JSON is printed as it is: `show` is for people's terminals."""
+    print(compact(event)) if as_json else show(line_of(event))  # type: ignore[arg-type]

@@ -1,97 +1,148 @@
-"""The command line's entry: parses, finds the verb's module, imports only that one."""
+"""The command line's entry: finds the verb, parses its arguments, imports only its module, answers the exit status."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
 from flashd import __version__
-from flashd.cli.exits import Exit
+from flashd.cli.exits import Exit, exit_of
+from flashd.cli.output import fail, say
 from flashd.cli.verbs import GROUPS, Verb
+from flashd.errors import ConfigError, FlashdError
 
 DEFAULT_CONFIG = "/etc/flashd/config.toml"
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse that suggests the nearest verb or option."""
-
-    known: tuple[str, ...] = ()
-
-    def error(self, message: str) -> NoReturn:
-        words = [word for word in message.replace("'", " ").replace(",", " ").split() if word]
-        near = [close for word in words if word not in self.known for close in get_close_matches(word, self.known, 1)]
-        hint = (
-            f" (did you mean {near[0]}?)" if near and ("invalid choice" in message or "unrecognized" in message) else ""
-        )
-        shown = message.split(" (choose from")[0]
-        self.exit(Exit.USAGE, f"{self.prog}: {shown}{hint}\nTry '{self.prog} --help'.\n")
-
-
-def parser() -> Parser:
-    """The whole command line."""
-    top = Parser(prog="flashd", description=_description(), formatter_class=argparse.RawDescriptionHelpFormatter)
-    top.add_argument("--version", action="version", version=f"flashd {__version__}")
-    sub = top.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, help=argparse.SUPPRESS)
-    verbs = [verb for _, group in GROUPS for verb in group]
-    top.known = tuple(verb.name for verb in verbs)
-    for verb in verbs:
-        child = sub.add_parser(verb.name, description=verb.help)
-        child.add_argument(
-            "--config",
-            default=os.environ.get("FLASHD_CONFIG", DEFAULT_CONFIG),
-            metavar="FILE",
-            help="configuration file (default: $FLASHD_CONFIG, else %(default)s)",
-        )
-        child.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-        for flags, settings in verb.arguments:
-            child.add_argument(*flags, **settings)  # type: ignore[arg-type]
-        child.known = tuple(option for action in child._actions for option in action.option_strings)
-    return top
+VERBS = {verb.name: verb for _, group in GROUPS for verb in group}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status is the contract's."""
-    top = parser()
-    options, rest = top.parse_known_args(arguments)
-    if options.verb is None:
-        top.print_help()
-        return Exit.USAGE if rest else Exit.OK
-    if rest:
-        chosen = next(verb for _, group in GROUPS for verb in group if verb.name == options.verb)
-        _unknown(rest, chosen)
-    verb = next(verb for _, group in GROUPS for verb in group if verb.name == options.verb)
-    run: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(verb.module), verb.function)
+    """Run one verb; the exit status is the contract's. Wrong usage raises SystemExit."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    _say_everything()
+    if not words:
+        say(help_text())
+        return Exit.USAGE
+    match words[0]:
+        case "-h" | "--help" | "help":
+            print(help_text())
+            return Exit.OK
+        case "--version":
+            print(f"flashd {__version__}")
+            return Exit.OK
+        case name if name in VERBS:
+            verb = VERBS[name]
+        case name if name.startswith("-"):
+            _usage("flashd", f"{name} before the verb: options come after it")
+        case name:
+            _usage("flashd", f"no verb {name}{_hint(name, VERBS)}")
+    return _run(verb, parser_of(verb).parse_args(words[1:]))
+
+
+def _run(verb: Verb, options: argparse.Namespace) -> int:
+    status: int = Exit.OK
     try:
-        return int(run(options))
+        call: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(verb.module), verb.function)
+        status = int(call(options))
+        _flush()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        say("interrupted")
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`flashd events | head`): that is its right, and no failure.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        _to_nowhere()
+    except FlashdError as error:
+        return _told(options, error)
+    except BaseExceptionGroup as group:
+        first = _first(group)
+        if isinstance(first, FlashdError):
+            return _told(options, first)
+        raise
+    return status
 
 
-def _unknown(rest: Sequence[str], verb: Verb) -> NoReturn:
-    known = ["--config", "--json", "--help", *(flag for flags, _ in verb.arguments for flag in flags)]
-    near = get_close_matches(rest[0], known, 1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    print(f"flashd {verb.name}: unknown argument {rest[0]}{hint}\nTry 'flashd {verb.name} --help'.", file=sys.stderr)
+def _told(options: argparse.Namespace, error: FlashdError) -> Exit:
+    status, text = exit_of(error)
+    return fail(options, status, text, **({"errors": list(error.lines)} if isinstance(error, ConfigError) else {}))
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with the nearest option in its complaints."""
+
+    options: tuple[str, ...] = ()
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ")
+        hint = _hint(unknown.split()[0].split("=")[0], self.options) if unknown != message else ""
+        _usage(self.prog, f"{message}{hint}")
+
+
+def parser_of(verb: Verb) -> argparse.ArgumentParser:
+    """One verb's arguments."""
+    parser = _Parser(prog=f"flashd {verb.name}", description=verb.help, allow_abbrev=False)
+    parser.add_argument(
+        "--config",
+        default=os.environ.get("FLASHD_CONFIG") or DEFAULT_CONFIG,
+        metavar="FILE",
+        help="configuration file (default: $FLASHD_CONFIG, else %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+    for flags, settings in verb.arguments:
+        parser.add_argument(*flags, **settings)  # type: ignore[arg-type]
+    flags_of_verb = (flag for flags, _ in verb.arguments for flag in flags if flag.startswith("-"))
+    parser.options = ("--config", "--json", "--help", *flags_of_verb)
+    return parser
+
+
+def help_text() -> str:
+    """One screen of verbs."""
+    lines = ["usage: flashd VERB [ARGUMENTS]", "", "Runs GPU fine-tuning jobs on rented machines and never leaks one."]
+    for title, group in GROUPS:
+        lines += ["", f"{title}:", *(f"  {verb.name:<22}{verb.help}" for verb in group)]
+    return "\n".join([*lines, "", "Every verb takes --config FILE, --json and --help; flashd --version."])
+
+
+def _usage(program: str, text: str) -> NoReturn:
+    say(f"{program}: {text}\nTry '{program} --help'.")
     raise SystemExit(Exit.USAGE)
 
 
-def _description() -> str:
-    lines = ["Runs GPU fine-tuning jobs on rented machines and never leaks one.", ""]
-    for title, group in GROUPS:
-        lines.append(f"{title}:")
-        lines += [f"  {verb.name:<22}{verb.help}" for verb in group]
-        lines.append("")
-    return "\n".join([*lines, "Every verb takes --config FILE, --json and --help."])
+def _hint(word: str, known: Iterable[str]) -> str:
+    near = get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _say_everything() -> None:
+    """A terminal that cannot show a letter gets its escape, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flush() -> None:
+    """Now, while a reader that went away can still be told from a fault."""
+    if sys.stdout is not None:  # closed by the caller: flashd status >&-
+        sys.stdout.flush()
+
+
+def _to_nowhere() -> None:
+    """So that the interpreter's own flush at the end finds nothing to complain about."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())
 
 
 if __name__ == "__main__":

@@ -5,63 +5,66 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TextIO
 
 import anyio
 
 from flashd.adapters.clock import SystemClock
-from flashd.adapters.notify import Notifier
+from flashd.adapters.notify import Notifier, NotifySocketError
 from flashd.cli.exits import Exit
-from flashd.config import Settings, load_settings, warnings
+from flashd.cli.output import fail
+from flashd.cli.session import check_redis_url, settings_for
+from flashd.config import ALL_CREDENTIALS, Settings, warnings
 from flashd.daemon import process
-from flashd.errors import ConfigError, StateDirectoryError
-from flashd.log_outputs import JournalOutput, KeyValueOutput, Output, TerminalOutput
+from flashd.log_outputs import JournalOutput, JsonOutput, KeyValueOutput, Output, TerminalOutput
 from flashd.logs import configure, get_logger
 from flashd.redaction import Redactor
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM. 78 = the configuration is wrong, 75 = another daemon has the state directory."""
-    try:
-        settings = load_settings(options.config, os.environ)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return Exit.CONFIG
+    settings = settings_for(options, ALL_CREDENTIALS)
+    check_redis_url(settings)
     clock = SystemClock()
-    configure(redactor(settings), now=clock.now, level=settings.log.level, output=output_of(settings.log.format))
+    output = output_of(settings.log.format, sys.stderr)
+    configure(redactor_of(settings), now=clock.now, level=settings.log.level, output=output)
     log = get_logger()
     for warning in warnings(settings):
         log.warning("configuration_warning", detail=warning)
-    with Notifier(clock) as notifier:
-        try:
-            anyio.run(process.run, settings, notifier)
-        except StateDirectoryError as error:
-            print(error, file=sys.stderr)
-            return Exit.LATER
+    try:
+        notifier = Notifier(clock)
+    except NotifySocketError as error:
+        return fail(options, Exit.CONFIG, str(error))
+    with notifier:
+        anyio.run(process.run, settings, notifier)
     return Exit.OK
 
 
-def redactor(settings: Settings) -> Redactor:
+def redactor_of(settings: Settings) -> Redactor:
     """A redactor that knows every credential in use."""
     found = Redactor()
+    credentials = settings.credentials
     for secret in (
-        settings.credentials.hf_token,
-        settings.credentials.hf_box_token,
-        settings.credentials.hyperstack_api_key,
-        settings.credentials.redis_url,
+        credentials.hf_token,
+        credentials.hf_box_token,
+        credentials.hyperstack_api_key,
+        credentials.redis_url,
     ):
         if secret:
             found.add(secret.reveal())
     return found
 
 
-def output_of(kind: str) -> Output | None:
-    """The log's form as configured; None = by what stderr is."""
+def output_of(kind: str, stream: TextIO) -> Output | None:
+    """The log's form as configured; None = the journal if `stream` is connected to it, else text."""
     match kind:
         case "journal":
-            return JournalOutput(sys.stderr)
+            return JournalOutput(stream)
+        case "json":
+            return JsonOutput(stream)
+        case "text" if stream.isatty():
+            return TerminalOutput(stream, colour="NO_COLOR" not in os.environ)
         case "text":
-            return TerminalOutput(sys.stderr)
-        case "plain":
-            return KeyValueOutput(sys.stderr)
+            return KeyValueOutput(stream)
         case _:
             return None

@@ -1,103 +1,74 @@
-"""What verbs share: settings, a store, output on stdout, talk on stderr, and errors as exit statuses."""
+"""What verbs share: settings, a store for the time of one verb, and the stream of new events."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import anyio
 
 from flashd.adapters.store import Store, connect
-from flashd.cli.exits import Exit
+from flashd.adapters.store_types import StreamEntry
+from flashd.cli.output import say as say
+from flashd.cli.output import show as show
+from flashd.cli.output import show_json as show_json
 from flashd.config import Settings, load_settings
 from flashd.config_credentials import REDIS_URL
-from flashd.errors import (
-    AuthError,
-    ConfigError,
-    HubAuthError,
-    HubError,
-    ProviderError,
-    StoreAuthError,
-    StoreError,
-    StoreUnavailableError,
-)
+from flashd.errors import ConfigError, StoreUnavailableError
 
 Work = Callable[[Settings, Store], Awaitable[int]]
+BLOCK_MS = 2000
+OUTAGE_PAUSE_S = 2.0
+
+
+def settings_for(options: argparse.Namespace, need: Collection[str] = (REDIS_URL.name,)) -> Settings:
+    """The configuration, with only the named credentials required. Raises ConfigError."""
+    return load_settings(options.config, os.environ, frozenset(need))
 
 
 def with_store(options: argparse.Namespace, work: Work, need: Collection[str] = (REDIS_URL.name,)) -> int:
-    """Load the configuration, open Redis, do `work`, close; every error of flashd becomes its exit status."""
-    try:
-        settings = load_settings(options.config, os.environ, frozenset(need))
-    except ConfigError as error:
-        say(str(error))
-        return Exit.CONFIG
+    """Load the configuration, open Redis, do `work`, close. Raises flashd's errors; `main` turns them into statuses."""
+    settings = settings_for(options, need)
+    check_redis_url(settings)
 
     async def session() -> int:
-        store = connect(settings.credentials.redis_url.reveal(), settings.namespace, f"cli{os.getpid()}")
+        store = _store(settings)
         try:
             return await work(settings, store)
         finally:
             await store.link.close()
 
+    return anyio.run(session)
+
+
+def check_redis_url(settings: Settings) -> None:
+    """Raises ConfigError when the client cannot make an address of it. Its own words may quote the password."""
     try:
-        return anyio.run(session)
-    except BaseExceptionGroup as group:
-        return _status(_first(group))
-    except (StoreError, ProviderError, HubError) as error:
-        return _status(error)
+        _store(settings)
+    except ValueError:
+        raise ConfigError(
+            ("redis.url: no address of a Redis; allowed: redis://host:port/db, rediss://… or unix:///path",)
+        ) from None
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
+def _store(settings: Settings) -> Store:
+    return connect(settings.credentials.redis_url.reveal(), settings.namespace, f"cli{os.getpid()}")
 
 
-def _status(error: BaseException) -> int:
-    match error:
-        case KeyboardInterrupt():
-            raise error
-        case StoreAuthError():
-            say(f"Redis refused us: {error}. Check redis.url or redis.url_file.")
-            return Exit.REFUSED
-        case StoreUnavailableError():
-            say(f"Redis does not answer: {error}. Is it running, and is redis.url right?")
-            return Exit.UNREACHABLE
-        case StoreError():
-            say(str(error))
-            return Exit.FAILED
-        case AuthError() | HubAuthError():
-            say(f"the credential was refused: {error}")
-            return Exit.REFUSED
-        case ProviderError() | HubError():
-            say(f"no usable answer: {error}")
-            return Exit.UNREACHABLE
-        case _:
-            raise error
-
-
-def say(text: str) -> None:
-    """Talk: stderr."""
-    print(text, file=sys.stderr)
-
-
-def show(text: str) -> None:
-    """Data: stdout."""
-    print(text)
-
-
-def show_json(document: object) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(document, ensure_ascii=False, indent=2, sort_keys=False))
-
-
-def table(rows: list[tuple[str, ...]], headers: tuple[str, ...]) -> str:
-    """Left-aligned columns, two spaces apart, no line longer than it must be."""
-    widths = [max(len(row[i]) for row in [headers, *rows]) for i in range(len(headers))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [headers, *rows]]
-    return "\n".join(line.rstrip() for line in lines)
+async def tail(store: Store, after: str, run_id: str = "") -> AsyncIterator[StreamEntry]:
+    """Events after a stream id, of one run if named, for ever. An outage of Redis is said once and waited out."""
+    told = False
+    while True:
+        try:
+            entries = await store.events_after(after, run_id=run_id, block_ms=BLOCK_MS)
+        except StoreUnavailableError as error:
+            if not told:
+                say(f"{error}; still waiting")
+            told = True
+            await anyio.sleep(OUTAGE_PAUSE_S)
+            continue
+        told = False
+        for entry in entries:
+            after = entry.entry_id
+            yield entry
