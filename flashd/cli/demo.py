@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flashd.cli.exits import Exit
-from flashd.cli.follow import line_of
-from flashd.cli.session import say, show, show_json
+from flashd.cli.follow import facts_of, name_of
+from flashd.cli.output import say, show, show_json
 from flashd.sim.box_launch import BoxIsolationError, check_isolation
 from flashd.sim.demo import Outcome, play, request_of
 from flashd.sim.harness import Event, House, Stage, rehearsal
@@ -95,7 +95,7 @@ def _show_now(text: str) -> None:
 
 
 def _line(event: Event) -> str:
-    return line_of(event).partition("  ")[2]
+    return f"{event.get('subject') or '-':<7} {name_of(event):<14} {facts_of(event)}".rstrip()
 
 
 def _report(outcome: Outcome, as_json: bool, talk: Callable[[str], None]) -> None:

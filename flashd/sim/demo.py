@@ -72,7 +72,7 @@ def request_of(run_id: str, **spec: object) -> dict[str, Any]:
 def requests() -> list[dict[str, Any]]:
     return [
         request_of(FIRST, steps=30, seconds_per_step=0.1),
-        request_of(LOST, steps=60, seconds_per_step=0.2),  # long enough to lose its machine after a checkpoint
+        request_of(LOST, steps=60, seconds_per_step=0.2, checkpoint_every=15),  # long enough to be hit between two
         request_of(FAULTY, steps=30, seconds_per_step=0.1, fail_at_step=8),
     ]
 

@@ -24,9 +24,9 @@ QUICK: Sections = {
     "hub": {
         "poll_interval_s": 0.5,
         "commits_per_hour": 1_000_000,
-        "runs_per_repo": 1_000,
+        "runs_per_repo": 200,
         "first_commit_after_s": 1,
-        "commit_interval_s": 2,
+        "commit_interval_s": 1,
     },
     "worker": {"image": "demo/worker:1"},
     "providers.hyperstack": {"poll_interval_s": 0.5, "requests_per_minute": 20_000},

@@ -19,7 +19,7 @@ import flash_report  # type: ignore[import-not-found]  # the box puts it onto th
 from data import HELD_OUT, TICKETS  # type: ignore[import-not-found]  # lies beside this file in the box
 
 FEATURES, HIDDEN = 64, 12
-DEFAULTS = {"steps": 40, "seconds_per_step": 0.1, "checkpoint_every": 5, "rank": 2, "learning_rate": 0.5}
+DEFAULTS = {"steps": 40, "seconds_per_step": 0.1, "checkpoint_every": 5, "rank": 2, "learning_rate": 1.0}
 
 Vector = list[float]
 Matrix = list[Vector]
