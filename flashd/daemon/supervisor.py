@@ -128,8 +128,6 @@ class Daemon:
             group.start_soon(self._loop, "account", partial(self._know_account, cloud))
         group.start_soon(self._loop, "watchers", self.desk.watchers.run)
         group.start_soon(self._loop, "notes", self._take_notes)
-        if self.state is not None:
-            group.start_soon(self._loop, "memory", partial(self.state.serve, self.desk))
 
     async def _loop(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
         """Run a loop for the whole term; one that fails is started again, loudly."""
