@@ -10,14 +10,15 @@ import structlog
 from anyio.abc import TaskGroup
 
 from flashd.adapters.store_types import StoredRun
+from flashd.core.ledger import Gone
 from flashd.core.model import CancelRequest, Run
 from flashd.core.observations import CancelAsked, Observation, ProvedGone
 from flashd.daemon.admission import AdmissionDesk
 from flashd.daemon.desk import Desk
 from flashd.daemon.records import decode_run
 from flashd.daemon.runner import AFTER_TAKEOVER, FIRST_SIGHT, Runner
-from flashd.daemon.steps import Journal
-from flashd.errors import FencedError, FlashdError, StaleError
+from flashd.daemon.steps import Journal, persist
+from flashd.errors import FencedError, FlashdError, StaleError, StoreError
 from flashd.wire.request import restore_request
 from flashd.wire.request_model import RunRequest
 
@@ -48,6 +49,7 @@ class Keeper:
         self._admission = admission
         self._group = group
         self._on_ended = on_ended
+        self._early_cancels: dict[str, CancelAsked] = {}
         self.broken: dict[str, str] = {}  # run id -> why its stored state cannot be kept
 
     async def recover(self) -> None:
@@ -69,9 +71,11 @@ class Keeper:
             self._group.start_soon(self._keep, kept, first)
 
     def cancel(self, run_id: str, asked: CancelAsked) -> None:
-        """Tell the run's coroutine; a run without one reads it from Redis when it gets one."""
+        """Tell the run's coroutine; one that is just being made, or made again, is told when it is there."""
         if (runner := self.runners.get(run_id)) is not None:
             runner.mailbox.put(asked)
+        else:
+            self._early_cancels[run_id] = asked
 
     def gone(self, run_id: str, name: str) -> None:
         """A machine of the run is proved gone."""
@@ -94,20 +98,24 @@ class Keeper:
                 stored.request, catalogue=self._desk.gpu_names, default_image=self._desk.default_image
             )
         except FlashdError as error:
-            self.broken[stored.run_id] = str(error)
-            self._desk.alarms.set("runs_unreadable", f"{len(self.broken)} stored runs cannot be read")
-            log.error("run_unreadable", run_id=stored.run_id, error=str(error))
+            self._unreadable(stored.run_id, error)
             return None
         return KeptRun(with_cancel(run, stored), request, stored.version)
+
+    def _unreadable(self, run_id: str, error: FlashdError) -> None:
+        self.broken[run_id] = str(error)
+        self._desk.alarms.set("runs_unreadable", f"{len(self.broken)} stored runs cannot be read")
+        log.error("run_unreadable", run_id=run_id, error=str(error))
 
     async def _keep(self, kept: KeptRun, first: Observation) -> None:
         run_id = kept.run.terms.run_id
         while True:
-            gone = dict(await self._desk.store.gone(run_id)) if kept.run.history or kept.run.attempt else {}
-            journal = Journal(self._desk, kept.request, kept.version)
-            runner = Runner(self._desk, self._admission, kept.run, journal, gone)
-            self.runners[run_id] = runner
             try:
+                journal = Journal(self._desk, kept.request, kept.version)
+                runner = Runner(self._desk, self._admission, kept.run, journal, await self._gone(kept.run))
+                self.runners[run_id] = runner
+                if (asked := self._early_cancels.pop(run_id, None)) is not None:
+                    runner.mailbox.put(asked)
                 await runner.keep(first)
                 self.runners.pop(run_id, None)
                 await self._on_ended(KeptRun(runner.run, kept.request, journal.version))
@@ -123,14 +131,28 @@ class Keeper:
                 await anyio.sleep(FAILED_RETRY_S)
             finally:
                 self.runners.pop(run_id, None)
-            again = await self._desk.store.load(run_id)
-            reloaded = self._kept(again) if again is not None else None
+            reloaded = await self._reloaded(run_id)
             if reloaded is None:
                 return
             if reloaded.run.is_over:
                 await self._on_ended(reloaded)
                 return
             kept, first = reloaded, AFTER_TAKEOVER
+
+    async def _gone(self, run: Run) -> dict[str, Gone]:
+        """The proofs of absence so far; a run without an attempt has none."""
+        if not run.history and run.attempt is None:
+            return {}
+        return dict(await persist(self._desk, lambda: self._desk.store.gone(run.terms.run_id)))
+
+    async def _reloaded(self, run_id: str) -> KeptRun | None:
+        """The run as Redis has it; None when it is not there, or cannot be read."""
+        try:
+            stored = await persist(self._desk, lambda: self._desk.store.load(run_id))
+        except StoreError as error:
+            self._unreadable(run_id, error)
+            return None
+        return self._kept(stored) if stored is not None else None
 
 
 def with_cancel(run: Run, stored: StoredRun) -> Run:

@@ -51,7 +51,7 @@ from flashd.daemon.mailbox import FleetChanged, Grant, Letter, Mailbox
 from flashd.daemon.observer import FleetSubscription
 from flashd.daemon.progress import ProgressTeller
 from flashd.daemon.repo_news import RepoNews, RepoSubscription
-from flashd.daemon.steps import Journal, LostMachine
+from flashd.daemon.steps import Journal, LostMachine, persist
 from flashd.errors import FencedError, HubError, NotFoundError, ProviderError, StaleError
 from flashd.wire.request_model import RunRequest
 
@@ -136,7 +136,7 @@ class Runner:
             case RepoNews():
                 return await self._news(letter)
             case ProvedGone(name):
-                self._gone = dict(await self._desk.store.gone(self.run.terms.run_id))
+                self._gone = dict(await persist(self._desk, lambda: self._desk.store.gone(self.run.terms.run_id)))
                 return (ProvedGone(name),)
             case CancelAsked() | MustWait() | NoMoneyLeft() | NowherePossible():
                 return (letter,)

@@ -53,7 +53,7 @@ class Story:
 
 async def check(world: World, max_attempts: int = 3) -> list[str]:
     """Every violation found, each led by the id of its invariant. The world must have come to rest."""
-    found = _process_faults(world)
+    found = process_faults(world)
     everything = await world.events()
     for run_id in sorted(world.sent):
         story = await tell(world, run_id, max_attempts)
@@ -70,11 +70,12 @@ async def tell(world: World, run_id: str, max_attempts: int = 3) -> Story:
     middle = f"-{run_hash(NS, run_id)}-a"
     events = await world.events(run_id)
     names = tuple(event["type"].split(".")[3] for event in events)
-    machines = world.cloud.truth.of_run(middle)
+    machines = [machine for machine in world.cloud.truth.of_run(middle) if machine.id not in world.planted]
     return Story(run_id, events, await world.fields(run_id), machines, max_attempts, names)
 
 
-def _process_faults(world: World) -> list[str]:
+def process_faults(world: World) -> list[str]:
+    """A process that died of itself, and errors that nobody foresaw."""
     died = [f"{life.process} {life.ended}" for life in world.lives if life.ended.startswith("died")]
     return died + [f"{line.process}: {line}" for line in world.logs if line.event in BROKEN_LINES]
 

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import heapq
 import random
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -77,6 +78,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def bury(self) -> None:
         """Close what the dead left behind, after the loop has stopped, so that nothing of it runs by itself later."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # tasks that died before their first step
+            self._close_kept()
+        self._kept.clear()
+
+    def _close_kept(self) -> None:
         for task in self._kept:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -84,7 +91,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     with suppress(BaseException):
                         task.get_coro().close()
                         break
-        self._kept.clear()
 
     # What asyncio needs of a loop -------------------------------------------------------------------------------------
 

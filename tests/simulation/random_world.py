@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from flashd.core.machines import MachinePhase
-from tests.simulation.checker import check
+from tests.simulation.checker import check, process_faults
 from tests.simulation.cloud_truth import Habits
 from tests.simulation.sim import Compose, Options, World, simulate
 from tests.simulation.wire import Fault, Faults
@@ -89,6 +89,7 @@ def live(seed: int, runs: int = RUNS, compose: Compose | None = None) -> Report:
         simulate(seed, main, options)
     except AssertionError as error:
         report.faults.append(f"I11 {error}")
+        report.faults += process_faults(worlds[0])
     world = worlds[0]
     report.trace = world.wire.trace()
     report.logs = "\n".join(str(line) for line in world.logs)

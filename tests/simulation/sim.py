@@ -91,6 +91,7 @@ class World:
     leading: list[tuple[float, bool]] = field(default_factory=list)  # Unix time, whether a daemon leads from then on
     sent: dict[str, float] = field(default_factory=dict)  # run id -> when it was pushed
     foreign: set[str] = field(default_factory=set)  # names of machines that nobody may touch
+    planted: set[str] = field(default_factory=set)  # ids of machines that no daemon of this world asked for
     over: bool = False
 
     def __post_init__(self) -> None:
@@ -173,6 +174,8 @@ class World:
         life.ended = "exited" if error is None else f"died: {error!r}"
         self.leading.append((self.now, False))
         self.wire.note(life.process, life.ended)
+        if error is not None and self.options.restart_after_s is not None:
+            self.loop.in_world(self.options.restart_after_s[0], self.start)
 
     def take_log(self, line: LogLine) -> None:
         if self.over:
@@ -232,8 +235,13 @@ class World:
 
     def plant(self, name: str, why: str) -> TrueMachine:
         """A machine in the account that is none of this daemon's; nobody may touch it."""
-        machine = self.cloud.truth.make(name, self.options.offers[0].place)
         self.foreign.add(name)
+        return self.plant_orphan(name, why)
+
+    def plant_orphan(self, name: str, why: str = "an orphan") -> TrueMachine:
+        """A machine of a name of ours that this daemon never asked for, or does not remember."""
+        machine = self.cloud.truth.make(name, self.options.offers[0].place)
+        self.planted.add(machine.id)
         self.wire.note("planted", name, why)
         return machine
 

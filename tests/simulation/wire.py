@@ -69,6 +69,7 @@ class Wire:
         self.crash_at: int | None = None
         self.on_crash: Callable[[str], None] = lambda _process: None
         self.lines: list[str] | None = None  # kept when somebody wants to read the trace
+        self.reached: list[str] = []  # what each crash point was about
         self._trace = hashlib.blake2b(digest_size=12)
 
     def note(self, *facts: object) -> None:
@@ -83,20 +84,21 @@ class Wire:
 
     async def leave(self, what: str, latency_s: tuple[float, float] = CALL_LATENCY_S) -> None:
         """The call is on its way; nothing has happened yet."""
-        await self._point()
+        await self._point(what)
         await asyncio.sleep(self.latency.uniform(*latency_s))
         self.note(what)
 
     async def come_back(self, latency_s: tuple[float, float] = CALL_LATENCY_S) -> None:
         """The effect has happened; the answer is on its way."""
-        await self._point()
+        await self._point("answer")
         await asyncio.sleep(self.latency.uniform(*latency_s))
 
-    async def _point(self) -> None:
+    async def _point(self, what: str) -> None:
         process = PROCESS.get()
         if process == WORLD:
             return
         self.points += 1
+        self.reached.append(what)
         if self.points == self.crash_at:
             self.on_crash(process)
             await asyncio.sleep(0)  # a dead process does not come back from here

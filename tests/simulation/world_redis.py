@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from fakeredis import FakeServer
-from fakeredis.aioredis import FakeConnection, FakeRedis
+from fakeredis.aioredis import FakeAsyncRedisConnection, FakeRedis
 from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -54,7 +54,7 @@ class RedisSide:
 
     def _pool(self) -> BlockingConnectionPool:
         return BlockingConnectionPool(
-            connection_class=FakeConnection,
+            connection_class=FakeAsyncRedisConnection,
             server=self._server,
             max_connections=CONNECTIONS,
             timeout=LOST_ANSWER_S,
