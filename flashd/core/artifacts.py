@@ -52,4 +52,5 @@ def beat_of_title(title: CommitTitle, at: float) -> Beat | None:
 
 def beat_of_heartbeat(beat: Heartbeat, at: float) -> Beat:
     """The sign of life in a heartbeat file."""
-    return Beat(beat.stage or "", beat.step, beat.liveness, at, beat.retriable)
+    key = f"{beat.stage}|{beat.step}|{beat.ts}"
+    return Beat(beat.stage or "", beat.step, beat.liveness, at, beat.retriable, key)

@@ -57,3 +57,8 @@ def seconds_for(usd: float, usd_per_hour: float) -> float:
     if usd_per_hour <= 0:
         return math.inf
     return max(0.0, math.floor(usd / usd_per_hour * 60.0) * 60.0)
+
+
+def worth_launching(money_usd: float | None, usd_per_hour: float) -> bool:
+    """Whether the money (None = no limit) buys enough time to be worth a launch."""
+    return money_usd is None or seconds_for(money_usd, usd_per_hour) >= LAUNCH_WORTH_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flashd.core.actions import Decision, EventKind, Save, SaveKind, StopAsking
-from flashd.core.model import Attempt, End, PastAttempt, Reason, Run, State
+from flashd.core.model import Attempt, End, Fault, PastAttempt, Reason, Run, State
 from flashd.core.observations import Tick
 from flashd.core.retry import RULES as RETRY_RULES
 from flashd.core.retry import Again, fault_of, may_retry, retry_delay_s
@@ -41,9 +41,7 @@ def past(attempt: Attempt, failure: Failure, now: float, *, refunded: bool = Fal
 def finish(run: Run, end: End) -> Decision:
     """The terminal step. The present attempt's machine, if any, is handed to the releaser in the same step."""
     names = tuple(past.name for past in run.history) + ((run.attempt.name,) if run.attempt else ())
-    done = replace(
-        run, state=end.state, end=end, sequence=run.sequence + 1, waiting=None, retry_at=None, attempt=run.attempt
-    )
+    done = replace(run, state=end.state, end=end, sequence=run.sequence + 1, waiting=None, retry_at=None)
     return Decision(done, Save(SaveKind.FINISH, _EVENT[end.state], release=names), (StopAsking(),))
 
 
@@ -82,7 +80,7 @@ def _back_off(run: Run, tick: Tick, avoid: Attempt | None) -> Decision:
     rows = tuple(past.name for past in run.history)
     failures = sum(1 for past in run.history if RETRY_RULES[past.reason].again is not Again.NO)
     places = run.avoid
-    if avoid is not None and fault_of(run.history[-1].reason).value == "infrastructure":
+    if avoid is not None and fault_of(run.history[-1].reason) is Fault.INFRASTRUCTURE:
         spot = f"{avoid.place.provider}/{avoid.place.region}"
         places = (*(place for place in places if place != spot), spot)[-AVOID_MAX:]
     waiting = replace(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flashd.core.actions import AskPlace, Decision, EventKind, LookUp, Post, Save, SaveKind
+from flashd.core import watching
+from flashd.core.actions import Decision, EventKind, LookUp, Post, Save, SaveKind
 from flashd.core.cost import money_left, seconds_for
 from flashd.core.ending import again_or_fail, failed, past
 from flashd.core.ledger import LedgerRow, RowState
@@ -12,7 +13,7 @@ from flashd.core.machines import Machine, launch_label
 from flashd.core.model import Attempt, AttemptPhase, Reason, Run, State
 from flashd.core.names import launch_label as label_of
 from flashd.core.observations import Granted, Made, RefusedForSure, Tick
-from flashd.core.places import Place
+from flashd.core.places import Place, RefusalKind
 from flashd.core.verdicts import Failure
 
 CLOCK_SKEW_S = 60.0
@@ -96,16 +97,16 @@ def made(run: Run, attempt: Attempt, answer: Made, tick: Tick) -> Decision:
     )
     booting = replace(run, state=State.BOOTING, sequence=run.sequence + 1, attempt=live)
     row = replace(row_of(run, live), state=RowState.LIVE, live_at=tick.now)
-    return Decision(booting, Save(SaveKind.CONFIRM, EventKind.BOOTING, rows=((live.name, row),)))
+    return Decision(booting, Save(SaveKind.CONFIRM, EventKind.BOOTING, rows=((live.name, row),)), wake_at=tick.now)
 
 
 def refused(run: Run, attempt: Attempt, answer: RefusedForSure, tick: Tick) -> Decision:
-    """Nothing was made: the row goes, the attempt is taken back, the place is remembered, the next place is asked."""
+    """Nothing was made: the row goes, the attempt is taken back, the place is remembered; at once the next one."""
     key = attempt.place.key
     refusals = run.refusals
     if answer.itself:
         refusals = replace(refusals, itself=tuple(dict.fromkeys((*refusals.itself, key))))
-    else:
+    elif answer.kind is not RefusalKind.PAUSED:  # the whole provider is held by its pause, no longer than that
         cooling = tuple(item for item in refusals.cooling if item[0] != key and item[1] > tick.now)
         refusals = replace(refusals, cooling=(*cooling, (key, tick.now + tick.policy.cooldown_s)))
     back = taken_back(replace(run, refusals=refusals))
@@ -114,7 +115,7 @@ def refused(run: Run, attempt: Attempt, answer: RefusedForSure, tick: Tick) -> D
         ending = failed(back, Reason.LAUNCH_REFUSED, f"refused in {len(refusals.itself)} places: {answer.text}", tick)
         assert ending.save is not None
         return replace(ending, save=replace(ending.save, rows=save.rows))
-    return Decision(back, save, (AskPlace(),))
+    return Decision(back, save, wake_at=tick.now)
 
 
 def not_sent(run: Run, attempt: Attempt, tick: Tick) -> Decision:
@@ -167,12 +168,20 @@ def looked_up(run: Run, attempt: Attempt, machines: tuple[Machine, ...], tick: T
     """A complete answer to the look-up of the attempt's name."""
     ours = [machine for machine in machines if is_ours(machine, attempt)]
     if ours:
-        return made(run, attempt, Made(ours[0].id), tick)
+        return made(run, watching.machine_seen(attempt, ours[0], tick), Made(ours[0].id), tick)
     if machines:
         row = row_of(run, attempt).deleting(tick.now, machines[0].id)
-        return Decision(taken_back(run), Save(SaveKind.TRANSITION, rows=((attempt.name, row),)), (AskPlace(),))
+        return Decision(taken_back(run), Save(SaveKind.TRANSITION, rows=((attempt.name, row),)), wake_at=tick.now)
+    if attempt.resend_at is not None and tick.now >= attempt.deadline_at:
+        return not_sent(run, attempt, tick)  # throttled until there was no time left for a machine
     if attempt.resend_at is not None:
-        again = replace(attempt, posted_at=tick.now, resend_at=None)
+        again = replace(
+            attempt,
+            posted_at=tick.now,
+            resend_at=None,
+            created_blind_cloud=tick.cloud_blind,
+            created_blind_hub=tick.hub_blind,
+        )
         resent = replace(run, attempt=again)
         row = row_of(resent, again)
         return Decision(resent, Save(SaveKind.TRANSITION, rows=((again.name, row),)), (Post(),))
@@ -198,4 +207,6 @@ def _settle(run: Run, attempt: Attempt, tick: Tick) -> Decision:
     row = replace(row_of(run, attempt), state=RowState.ABANDONED)
     decision = again_or_fail(ended, failure, tick, avoid=attempt)
     assert decision.save is not None
-    return replace(decision, save=replace(decision.save, rows=((attempt.name, row),)))
+    # The given-up name is no machine to release: what appears under it is deleted at first sight.
+    release = tuple(name for name in decision.save.release if name != attempt.name)
+    return replace(decision, save=replace(decision.save, rows=((attempt.name, row),), release=release))

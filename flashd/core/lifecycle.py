@@ -5,32 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from flashd.core import launching, watching
+from flashd.core import launching, resting, watching
 from flashd.core.actions import (
-    AskPlace,
     Decision,
-    EventKind,
-    LookForLateSuccess,
     LookUp,
     ReadArtifacts,
     ReadMachine,
     Save,
     SaveKind,
-    StopAsking,
 )
-from flashd.core.ending import cancelled, conclude, failed, finish
+from flashd.core.ending import cancelled, conclude, finish
 from flashd.core.model import (
     TERMINAL,
     Attempt,
     AttemptPhase,
     CancelRequest,
+    Claim,
     End,
     MetricsState,
     Reason,
     Run,
     State,
     Suspicion,
-    Waiting,
 )
 from flashd.core.observations import (
     ArtifactsRead,
@@ -60,10 +56,10 @@ from flashd.core.observations import (
     Tick,
     TimePassed,
 )
-from flashd.core.verdicts import Due, Failure, Look, host_dues, worker_said
+from flashd.core.resting import HUB_PATIENCE_S, HUB_RETRY_S, RECHECK_S
+from flashd.core.verdicts import Due, Failure, Look, done_in_grace, grace_ends_at, host_dues, worker_said
 
 _WAITS = frozenset({State.LAUNCHING, State.QUEUED})
-_RUNS = frozenset({State.BOOTING, State.SETUP, State.TRAINING, State.BACKOFF})
 
 GRAPH: dict[State, frozenset[State]] = {
     State.QUEUED: _WAITS | TERMINAL,
@@ -77,9 +73,18 @@ GRAPH: dict[State, frozenset[State]] = {
     State.CANCELLED: frozenset({State.CANCELLED}),
 }
 
-RECHECK_S = 15.0
-HUB_PATIENCE_S = 60.0  # how long an unreadable Hub may hold up a cancel, or keep a dead or overdue machine billed
-METRICS_RETRY_S = 5.0
+READS_NEEDED = 2
+DURABLE = (
+    "active_at",
+    "first_sign_at",
+    "stage",
+    "step",
+    "training_at",
+    "progress_at",
+    "beat_key",
+    "retriable",
+    "claim",
+)
 
 
 def decide(run: Run, seen: Observation, tick: Tick) -> Decision:
@@ -87,15 +92,18 @@ def decide(run: Run, seen: Observation, tick: Tick) -> Decision:
     if run.is_over:
         return Decision(run)
     match seen:
-        case TimePassed() | ProvedGone() | LookUpFailed() | MachineUnreadable():
+        case TimePassed() | ProvedGone() | MachineUnreadable():
             return evaluate(run, tick)
+        case LookUpFailed():
+            # Not at once again: asking into an outage without a pause would only keep it going.
+            return Decision(run, wake_at=tick.now + launching.LOOK_UP_INTERVAL_S)
         case TakenOver():
             return _taken_over(run, tick)
         case CancelAsked(by, reason, at):
             asked = run.cancel or CancelRequest(by, reason, at)
             return evaluate(replace(run, cancel=asked), tick)
         case Granted() | MustWait() | NoMoneyLeft() | NowherePossible() | IntentRefused():
-            return _placed(run, seen, tick)
+            return resting.placed(run, seen, tick) if run.attempt is None else evaluate(run, tick)
         case Made() | RefusedForSure() | NotSent() | Throttled() | NameTaken() | LaunchUnknown() | LookedUp():
             return _launched(run, seen, tick)
         case FleetSeen() | MachineRead() | ArtifactsRead() | HubUnreadable() | LateSuccess() | NoLateSuccess():
@@ -108,7 +116,7 @@ def evaluate(run: Run, tick: Tick) -> Decision:
     """What the time alone makes of a run."""
     attempt = run.attempt
     if attempt is None:
-        return _resting(run, tick)
+        return resting.rest(run, tick)
     match attempt.phase:
         case AttemptPhase.REQUESTED:
             if run.cancel is not None:
@@ -122,70 +130,6 @@ def evaluate(run: Run, tick: Tick) -> Decision:
             return _judge(run, attempt, tick)
         case _ as never:
             assert_never(never)
-
-
-# Without an attempt in hand -------------------------------------------------------------------------------------------
-
-
-def _resting(run: Run, tick: Tick) -> Decision:
-    if run.cancel is not None:
-        if any(past.machine_id for past in run.history):
-            return Decision(run, acts=(LookForLateSuccess(),), wake_at=tick.now + RECHECK_S)
-        return cancelled(run, tick)
-    deadline_s = run.terms.deadline_s
-    end_at = run.accepted_at + deadline_s if deadline_s is not None else None
-    if end_at is not None and tick.now >= end_at:
-        return failed(run, Reason.DEADLINE, "deadline_s was reached before another launch", tick)
-    ready_at = _ready_at(run, tick)
-    if ready_at > tick.now:
-        wake_at = ready_at if end_at is None else min(ready_at, end_at)
-        return Decision(run, acts=(StopAsking(),), wake_at=wake_at)
-    return Decision(run, acts=(AskPlace(),), wake_at=end_at)
-
-
-def _ready_at(run: Run, tick: Tick) -> float:
-    """From when on the run may launch: after its back-off, and after the proof that its earlier machine is gone."""
-    ready_at = run.retry_at if run.retry_at is not None else tick.now
-    for past in run.history:
-        if past.machine_id is not None and past.name not in tick.gone:
-            ready_at = max(ready_at, past.ended_at + tick.policy.release_wait_s)
-    return ready_at
-
-
-def waits_for_proof(run: Run, tick: Tick) -> bool:
-    """Whether the next launch goes on without the proof that an earlier machine is gone: an alarm."""
-    return any(past.machine_id is not None and past.name not in tick.gone for past in run.history)
-
-
-Placed = Granted | MustWait | NoMoneyLeft | NowherePossible | IntentRefused
-
-
-def _placed(run: Run, seen: Placed, tick: Tick) -> Decision:
-    if run.attempt is not None or run.cancel is not None or _ready_at(run, tick) > tick.now:
-        return evaluate(run, tick)
-    match seen:
-        case Granted():
-            return launching.begin(run, seen, tick)
-        case NoMoneyLeft(detail):
-            return failed(run, Reason.BUDGET, detail, tick)
-        case NowherePossible(detail):
-            return failed(run, Reason.LAUNCH_REFUSED, detail, tick)
-        case IntentRefused(why):
-            return _wait(run, MustWait(Reason(why.value)), tick)
-        case MustWait():
-            return _wait(run, seen, tick)
-        case _ as never:
-            assert_never(never)
-
-
-def _wait(run: Run, must: MustWait, tick: Tick) -> Decision:
-    waiting = Waiting(must.reason, must.places, must.next_try_at, must.detail)
-    state = State.BACKOFF if run.state is State.BACKOFF else State.QUEUED
-    known = run.waiting is not None and run.waiting.reason is must.reason and run.state is state
-    if known:
-        return Decision(replace(run, waiting=waiting), wake_at=must.next_try_at)
-    waits = replace(run, state=state, waiting=waiting, sequence=run.sequence + 1)
-    return Decision(waits, Save(SaveKind.TRANSITION, EventKind.WAITING), wake_at=must.next_try_at)
 
 
 # While the create call is open ----------------------------------------------------------------------------------------
@@ -220,7 +164,10 @@ def _taken_over(run: Run, tick: Tick) -> Decision:
         return evaluate(run, tick)
     if attempt.phase is not AttemptPhase.LIVE:
         return launching.unknown(run, attempt, tick)
-    calm = replace(run, attempt=replace(attempt, trouble=None, suspicion=None))
+    claim = attempt.claim
+    if claim is not None:
+        claim = replace(claim, metrics=MetricsState.UNASKED)  # what was read is not in this process's memory
+    calm = replace(run, attempt=replace(attempt, trouble=None, suspicion=None, claim=claim))
     return Decision(calm, acts=(ReadArtifacts(),), wake_at=tick.now + RECHECK_S)
 
 
@@ -230,19 +177,21 @@ Seen = FleetSeen | MachineRead | ArtifactsRead | HubUnreadable | LateSuccess | N
 
 
 def _observed(run: Run, seen: Seen, tick: Tick) -> Decision:
-    attempt = run.attempt
+    attempt = was = run.attempt
     match seen:
         case LateSuccess(number, claim):
-            end = End(State.SUCCEEDED, None, "found after the attempt was given up", tick.now)
-            return finish(run, replace(end, evidence=claim.evidence, commit=claim.commit, attempt=number))
+            found = "found after the attempt was given up"
+            return finish(run, End(State.SUCCEEDED, None, found, tick.now, claim.evidence, claim.commit, number))
         case NoLateSuccess():
-            return cancelled(run, tick) if run.cancel is not None and attempt is None else evaluate(run, tick)
+            return resting.no_late_success(run, tick) if attempt is None else evaluate(run, tick)
         case HubUnreadable():
-            return _hub_unreadable(run, tick)
+            return resting.hub_unreadable(run, tick) if attempt is None else _hub_unreadable(run, attempt, tick)
         case _:
             pass
-    if attempt is None or attempt.phase is not AttemptPhase.LIVE:
-        return evaluate(run, tick) if attempt is None else Decision(run, wake_at=tick.now + RECHECK_S)
+    if attempt is None:
+        return resting.rest(run, tick)
+    if attempt.phase is not AttemptPhase.LIVE:
+        return Decision(run, wake_at=tick.now + RECHECK_S)
     match seen:
         case FleetSeen():
             attempt = watching.fleet_seen(attempt, seen, tick)
@@ -253,81 +202,79 @@ def _observed(run: Run, seen: Seen, tick: Tick) -> Decision:
                 attempt = watching.artifacts_read(attempt, seen, tick)
         case _ as never:
             assert_never(never)
-    return _judge(replace(run, attempt=attempt), attempt, tick, was=run)
+    return _judge(replace(run, attempt=attempt), attempt, tick, was=was)
 
 
-def _hub_unreadable(run: Run, tick: Tick) -> Decision:
-    attempt = run.attempt
-    if run.cancel is not None and tick.now >= run.cancel.at + HUB_PATIENCE_S:
+def _hub_unreadable(run: Run, attempt: Attempt, tick: Tick) -> Decision:
+    suspicion = attempt.suspicion
+    if attempt.claim is not None or suspicion is None:
+        return Decision(run, wake_at=tick.now + HUB_RETRY_S)
+    impatient = tick.now >= suspicion.since + HUB_PATIENCE_S
+    if suspicion.reason is Reason.CANCELLED and impatient:
         return cancelled(run, tick)
-    if attempt is None or attempt.suspicion is None or attempt.released:
-        return Decision(run, wake_at=tick.now + METRICS_RETRY_S)
-    costly = attempt.suspicion.reason in (Reason.JOB_PREEMPTED, Reason.DEADLINE, Reason.BUDGET)
-    if costly and tick.now >= attempt.suspicion.since + HUB_PATIENCE_S:
+    costly = suspicion.reason in (Reason.JOB_PREEMPTED, Reason.DEADLINE, Reason.BUDGET)
+    if costly and impatient and not attempt.released:
         return _release_early(run, attempt, tick)
-    return Decision(run, wake_at=tick.now + METRICS_RETRY_S)
+    return Decision(run, wake_at=tick.now + HUB_RETRY_S)
 
 
 def _release_early(run: Run, attempt: Attempt, tick: Tick) -> Decision:
     """Let the machine go while its outcome waits for the Hub: nothing on it can change the outcome any more."""
     freed = replace(run, attempt=replace(attempt, released=True))
-    return Decision(
-        freed, Save(SaveKind.TRANSITION, release=(attempt.name,)), (ReadArtifacts(),), tick.now + METRICS_RETRY_S
-    )
+    return Decision(freed, Save(SaveKind.TRANSITION, release=(attempt.name,)), wake_at=tick.now + HUB_RETRY_S)
 
 
-def _judge(run: Run, attempt: Attempt, tick: Tick, *, was: Run | None = None) -> Decision:
+def _judge(run: Run, attempt: Attempt, tick: Tick, *, was: Attempt | None = None) -> Decision:
     """A live attempt: the worker's word, then progress, then a cancel, then the host."""
     look = Look(run, attempt, tick)
     if (outcome := worker_said(look)) is not None:
         return conclude(run, outcome, tick)
-    if attempt.claim is not None and attempt.claim.ok and attempt.claim.evidence == "marker":
-        return _await_metrics(run, attempt, tick)
+    claim = attempt.claim
+    if claim is not None and not done_in_grace(look):
+        return _await_metrics(run, attempt, claim, tick)
     if (stage := watching.stage_event(run, attempt)) is not None:
         moved = replace(run, state=stage[0], sequence=run.sequence + 1)
         return Decision(moved, Save(SaveKind.TRANSITION, stage[1]), wake_at=tick.now)
     if run.cancel is not None:
-        return _cancel_running(run, attempt, tick)
-    decision = _judge_host(run, attempt, tick)
-    if decision.save is None and was is not None and _worth_saving(was, decision.run):
+        return _cancel_running(run, attempt, run.cancel, tick)
+    judged = Decision(run, wake_at=grace_ends_at(look, claim)) if claim is not None else _judge_host(look)
+    decision = _confirm_trouble(judged, tick)
+    now = decision.run.attempt
+    if decision.save is None and was is not None and now is not None and _worth_saving(was, now):
         return replace(decision, save=Save(SaveKind.TRANSITION))
     return decision
 
 
-def _await_metrics(run: Run, attempt: Attempt, tick: Tick) -> Decision:
+def _await_metrics(run: Run, attempt: Attempt, claim: Claim, tick: Tick) -> Decision:
+    """The worker claims success: its machine goes at once, metrics are read again until they can be judged."""
     if not attempt.released:
         return _release_early(run, attempt, tick)
-    return Decision(run, acts=(ReadArtifacts(),) if _retry_metrics(attempt) else (), wake_at=tick.now + METRICS_RETRY_S)
+    again_at = claim.read_at + HUB_RETRY_S
+    if tick.now < again_at:
+        return Decision(run, wake_at=again_at)
+    return Decision(run, acts=(ReadArtifacts(),), wake_at=tick.now + HUB_RETRY_S)
 
 
-def _retry_metrics(attempt: Attempt) -> bool:
-    return attempt.claim is not None and attempt.claim.metrics is not MetricsState.PRESENT
-
-
-def _cancel_running(run: Run, attempt: Attempt, tick: Tick) -> Decision:
+def _cancel_running(run: Run, attempt: Attempt, cancel: CancelRequest, tick: Tick) -> Decision:
     """A success that is already visible wins: one fresh read first, and an unreadable Hub delays it a minute."""
-    assert run.cancel is not None
     suspicion = attempt.suspicion
     if suspicion is None or suspicion.reason is not Reason.CANCELLED:
-        asked = replace(attempt, suspicion=Suspicion(Reason.CANCELLED, run.cancel.reason, tick.now))
+        asked = replace(attempt, suspicion=Suspicion(Reason.CANCELLED, cancel.reason, tick.now))
         return Decision(replace(run, attempt=asked), acts=(ReadArtifacts(),), wake_at=tick.now + RECHECK_S)
-    if suspicion.reads > 0 or tick.now >= run.cancel.at + HUB_PATIENCE_S:
+    if suspicion.reads > 0:
         return cancelled(run, tick)
-    return Decision(run, acts=(ReadArtifacts(),), wake_at=tick.now + METRICS_RETRY_S)
+    return Decision(run, acts=(ReadArtifacts(),), wake_at=tick.now + HUB_RETRY_S)
 
 
-def _judge_host(run: Run, attempt: Attempt, tick: Tick) -> Decision:
-    if watching.wants_confirmation(attempt):
-        return Decision(run, acts=(ReadMachine(),), wake_at=tick.now + RECHECK_S)
-    dues = host_dues(Look(run, attempt, tick))
-    fired = next((due for due in dues if due.at <= tick.now), None)
-    if fired is None:
-        calm = replace(run, attempt=watching.suspect(attempt, None))
-        wakes = [due.at for due in dues]
-        if attempt.claim is not None and attempt.claim.evidence == "done":
-            wakes.append(attempt.claim.seen_at + tick.policy.done_grace_s)
-        return Decision(calm, wake_at=min(wakes, default=None) if tick.silence_counts else tick.now + RECHECK_S)
-    return _honour(run, attempt, fired, tick)
+def _judge_host(look: Look) -> Decision:
+    run, attempt, now = look.run, look.attempt, look.tick.now
+    dues = host_dues(look)
+    fired = next((due for due in dues if due.at <= now), None)
+    if fired is not None:
+        return _honour(run, attempt, fired, look.tick)
+    calm = replace(run, attempt=replace(attempt, suspicion=None))
+    soon = [] if look.tick.silence_counts else [now + RECHECK_S]
+    return Decision(calm, wake_at=min([due.at for due in dues] + soon))
 
 
 def _honour(run: Run, attempt: Attempt, fired: Due, tick: Tick) -> Decision:
@@ -336,23 +283,28 @@ def _honour(run: Run, attempt: Attempt, fired: Due, tick: Tick) -> Decision:
     if suspicion is None or suspicion.reason is not fired.reason:
         suspicion = Suspicion(fired.reason, fired.detail, tick.now)
         doubted = replace(run, attempt=replace(attempt, suspicion=suspicion))
-        return Decision(doubted, acts=(ReadArtifacts(),), wake_at=tick.now + METRICS_RETRY_S)
-    settled_at = suspicion.since + tick.policy.hub_settle_s
-    if suspicion.reads >= 2:
-        return _give_up(run, attempt, suspicion, tick)
-    if suspicion.reads == 0 or tick.now >= settled_at:
-        return Decision(run, acts=(ReadArtifacts(),), wake_at=tick.now + METRICS_RETRY_S)
-    return Decision(run, wake_at=settled_at)
+        return Decision(doubted, acts=(ReadArtifacts(),), wake_at=tick.now + HUB_RETRY_S)
+    if suspicion.reads >= READS_NEEDED:
+        return conclude(run, Failure(suspicion.reason, suspicion.detail), tick)
+    settled_at = tick.now if suspicion.read_at is None else suspicion.read_at + tick.policy.hub_settle_s
+    if tick.now < settled_at:
+        return Decision(run, wake_at=settled_at)
+    return Decision(run, acts=(ReadArtifacts(),), wake_at=tick.now + HUB_RETRY_S)
 
 
-def _give_up(run: Run, attempt: Attempt, suspicion: Suspicion, tick: Tick) -> Decision:
-    return conclude(run, Failure(suspicion.reason, suspicion.detail), tick)
+def _confirm_trouble(decision: Decision, tick: Tick) -> Decision:
+    """Ask the provider about a machine that it shows dead or not at all, beside whatever else is due."""
+    attempt = decision.run.attempt
+    ask_at = watching.confirmation_due_at(attempt) if attempt is not None else None
+    if attempt is None or attempt.trouble is None or ask_at is None:
+        return decision
+    wakes = [at for at in (decision.wake_at, ask_at) if at is not None]
+    if tick.now < ask_at:
+        return replace(decision, wake_at=min(wakes))
+    asked = replace(decision.run, attempt=replace(attempt, trouble=replace(attempt.trouble, asked_at=tick.now)))
+    return replace(decision, run=asked, acts=(*decision.acts, ReadMachine()))
 
 
-def _worth_saving(was: Run, now: Run) -> bool:
+def _worth_saving(was: Attempt, now: Attempt) -> bool:
     """Whether what was seen must survive a restart: clocks that rules start from, claims, progress."""
-    before, after = was.attempt, now.attempt
-    if before is None or after is None:
-        return before is not after
-    durable = ("active_at", "first_sign_at", "stage", "step", "training_at", "progress_at", "claim", "retriable")
-    return any(getattr(before, name) != getattr(after, name) for name in durable)
+    return any(getattr(was, name) != getattr(now, name) for name in DURABLE)

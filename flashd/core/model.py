@@ -117,7 +117,8 @@ class Claim:
     error: str = ""
     exit_code: int | None = None
     metrics: MetricsState = MetricsState.UNASKED
-    seen_blind_hub: float = 0.0
+    read_at: float = 0.0  # the last answered read of it
+    unread_s: float = 0.0  # how long answers have shown it with metrics that cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +129,18 @@ class Trouble:
     since: float
     passes: int = 1
     confirmed: bool = False
+    asked_at: float | None = None  # the last GET that should confirm it
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A rule about the host has fired; it counts only on artifacts read freshly after `since`."""
+    """A rule about the host has fired; it counts only on artifacts read freshly after `since`, twice."""
 
     reason: Reason
     detail: str
     since: float
     reads: int = 0
+    read_at: float | None = None  # the first of these reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,7 @@ class Attempt:
     progress_at: float | None = None
     progress_blind_hub: float = 0.0
     heartbeat_at: float | None = None
+    beat_key: str = ""  # the last heartbeat file taken in; the same one read again is no news
     retriable: bool = False  # the worker's last heartbeat said so
     released: bool = False  # the machine is on its way out while the outcome waits for the Hub
     trouble: Trouble | None = None
@@ -202,6 +206,15 @@ class PastAttempt:
     machine_id: str | None
     commit: str = ""
     refunded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Doom:
+    """Why a run without an attempt will fail, unless an earlier attempt turns out to have succeeded."""
+
+    reason: Reason
+    detail: str
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +271,7 @@ class Run:
     retry_at: float | None = None
     waiting: Waiting | None = None
     cancel: CancelRequest | None = None
+    doom: Doom | None = None
     refusals: Refusals = Refusals()
     avoid: tuple[str, ...] = ()  # provider/region of infrastructure failures, newest last
     end: End | None = None

@@ -159,13 +159,17 @@ class MachineUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A sign of life of the present attempt: a commit title or a heartbeat file."""
+    """A sign of life of the present attempt: a commit title or a heartbeat file.
+
+    `key` tells one heartbeat file from the next; "" for a title. `retriable` None: a title does not say.
+    """
 
     stage: str
     step: int | None
     liveness: bool
-    at: float  # commit time or when it was seen; for display
-    retriable: bool = False
+    at: float  # commit time or when it was seen
+    retriable: bool | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

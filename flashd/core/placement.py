@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flashd.core.cost import LAUNCH_WORTH_S, seconds_for
+from flashd.core.cost import worth_launching
 from flashd.core.model import Reason, Run, Terms
 from flashd.core.observations import MustWait, NoMoneyLeft, NowherePossible
 from flashd.core.places import Offer, PlaceRefusal, RefusalKind
@@ -75,7 +75,7 @@ def place(run: Run, market: Market, money_usd: float | None, now: float) -> Plac
     open_to_run = [offer for offer in fitting if offer.place.key not in run.refusals.itself]
     if fitting and not open_to_run and market.offers:
         return NowherePossible(f"refused at every place that fits ({len(fitting)})")
-    payable = [offer for offer in open_to_run if _payable(offer, money_usd)]
+    payable = [offer for offer in open_to_run if worth_launching(money_usd, offer.place.usd_per_hour)]
     if open_to_run and not payable:
         return NoMoneyLeft(f"${money_usd:.2f} of max_usd are left: less than 900 s at ${_cheapest(open_to_run):.2f}/h")
     refusals: list[PlaceRefusal] = []
@@ -91,10 +91,6 @@ def place(run: Run, market: Market, money_usd: float | None, now: float) -> Plac
     if chosen is not None:
         return Chosen(chosen, last_choice=takers == 1)
     return _must_wait(run, market, refusals, now)
-
-
-def _payable(offer: Offer, money_usd: float | None) -> bool:
-    return money_usd is None or seconds_for(money_usd, offer.place.usd_per_hour) >= LAUNCH_WORTH_S
 
 
 def _cheapest(offers: list[Offer]) -> float:

@@ -6,12 +6,13 @@ A rule about the host says when it is due; one that is due counts only on artifa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flashd.core.model import Attempt, Claim, MetricsState, Reason, Run
 from flashd.core.observations import Tick
 
 DEADLINE_EXIT_CODE = 124
+UNREAD_GAP_MAX_S = 10.0  # what one unreadable answer adds at most: an outage between two answers is nobody's fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +89,22 @@ def metrics_stay_unreadable(look: Look) -> Outcome | None:
     claim = look.attempt.claim
     if claim is None or not claim.ok or claim.metrics is not MetricsState.UNREADABLE:
         return None
-    waited_s = look.tick.now - claim.seen_at - (look.tick.hub_blind - claim.seen_blind_hub)
-    if waited_s < look.tick.policy.metrics_wait_s or done_in_grace(look):
+    if claim.unread_s < look.tick.policy.metrics_wait_s or done_in_grace(look):
         return None
-    return Failure(
-        Reason.ARTIFACTS_UNREADABLE, f"metrics.json could not be read for {waited_s:.0f} s of answers", claim.commit
-    )
+    text = f"metrics.json could not be read for {claim.unread_s:.0f} s of answers"
+    return Failure(Reason.ARTIFACTS_UNREADABLE, text, claim.commit)
 
 
 def done_in_grace(look: Look) -> bool:
-    """A DONE without a marker waits for the marker, unless the host is known to be dead."""
+    """A DONE without a marker waits for the marker, unless the host is dead, out of time or no longer wanted."""
     claim = look.attempt.claim
-    if claim is None or claim.evidence != "done" or host_is_dead(look.attempt):
+    if claim is None or claim.evidence != "done" or host_is_dead(look.attempt) or look.run.cancel is not None:
         return False
-    return look.tick.now < claim.seen_at + look.tick.policy.done_grace_s
+    return look.tick.now < grace_ends_at(look, claim)
+
+
+def grace_ends_at(look: Look, claim: Claim) -> float:
+    return min(claim.seen_at + look.tick.policy.done_grace_s, look.attempt.deadline_at)
 
 
 WORKER_SAID: tuple[Callable[[Look], Outcome | None], ...] = (
@@ -213,25 +216,35 @@ def host_dues(look: Look) -> tuple[Due, ...]:
 # Reading a claim ------------------------------------------------------------------------------------------------------
 
 
-def merge_claim(known: Claim | None, read: Claim | None) -> Claim | None:
-    """A marker outranks DONE; a later read that does not show what was seen changes nothing; first sight keeps."""
-    if read is None:
+def merge_claim(known: Claim | None, read: Claim | None, now: float, *, fresh: bool) -> Claim | None:
+    """A marker outranks DONE; a later read that does not show what was seen takes nothing back.
+
+    `fresh`: the read looked for the claim; other reads may have been after a heartbeat only.
+    """
+    if known is None:
+        return _first_seen(read, now) if read is not None else None
+    if read is None or (known.evidence == "marker" and read.evidence == "done"):
+        return _not_shown_again(known, now) if fresh else known
+    if known.evidence != read.evidence or known.ok != read.ok:
+        return _first_seen(read, now)
+    if known.metrics is MetricsState.PRESENT and read.metrics is not MetricsState.PRESENT:
         return known
-    if known is None or (known.evidence == "done" and read.evidence == "marker"):
-        return read
-    if known.evidence == "marker" and read.evidence == "done":
+    still = known.metrics is MetricsState.UNREADABLE and read.metrics is MetricsState.UNREADABLE
+    unread_s = known.unread_s + _unread_gap_s(known, now) if still else 0.0
+    return replace(read, seen_at=known.seen_at, read_at=now, unread_s=unread_s)
+
+
+def _first_seen(read: Claim, now: float) -> Claim:
+    return replace(read, seen_at=now, read_at=now)
+
+
+def _not_shown_again(known: Claim, now: float) -> Claim:
+    """What was said stays said; metrics that were not read by then are as good as unreadable."""
+    if known.metrics in (MetricsState.PRESENT, MetricsState.ABSENT):
         return known
-    if known.ok != read.ok:
-        return read
-    metrics = known.metrics if read.metrics is MetricsState.UNASKED else read.metrics
-    return Claim(
-        evidence=read.evidence,
-        ok=read.ok,
-        commit=read.commit,
-        seen_at=known.seen_at,
-        retriable=read.retriable,
-        error=read.error,
-        exit_code=read.exit_code,
-        metrics=metrics,
-        seen_blind_hub=known.seen_blind_hub,
-    )
+    unread_s = known.unread_s + _unread_gap_s(known, now)
+    return replace(known, metrics=MetricsState.UNREADABLE, read_at=now, unread_s=unread_s)
+
+
+def _unread_gap_s(known: Claim, now: float) -> float:
+    return min(max(0.0, now - known.read_at), UNREAD_GAP_MAX_S)
