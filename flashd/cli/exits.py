@@ -46,7 +46,7 @@ def exit_of(error: FlashdError) -> tuple[Exit, str]:
         case StoreAuthError():
             return Exit.REFUSED, str(error)
         case StoreUnavailableError():
-            return Exit.UNREACHABLE, f"{error}. Is Redis running, and is redis.url right?"
+            return Exit.UNREACHABLE, f"{str(error).rstrip('.')}. Is Redis running, and is redis.url right?"
         case StoreFullError():
             return Exit.LATER, str(error)
         case StoreError():

@@ -14,7 +14,7 @@ from flashd.wire.strict_json import compact
 
 Event = dict[str, object]
 ENDS = {"succeeded": Exit.OK, "failed": Exit.FAILED, "cancelled": Exit.FAILED}
-_FACTS = ("reason", "detail", "machine", "provider", "region", "gpu", "stage")
+_FACTS = ("reason", "detail", "provider", "region", "gpu", "machine", "stage")
 
 
 async def follow_run(store: Store, run_id: str, options: argparse.Namespace) -> Exit:

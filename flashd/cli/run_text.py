@@ -72,7 +72,7 @@ def _next(state: str, reason: str, events: Sequence[Event]) -> str:
 
 def _age(fields: Fields, now: float) -> str:
     accepted_at = number(fields, "accepted_at")
-    tries = f"attempt {fields.get('attempts_used') or 0} of {max_attempts(fields)}"
+    tries = f"{fields.get('attempts_used') or 0} of {max_attempts(fields)} attempts used"
     if accepted_at is None:
         return tries
     finished_at = number(fields, "finished_at")

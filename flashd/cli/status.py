@@ -91,7 +91,8 @@ def _without_request(run: dict[str, object]) -> dict[str, object]:
 
 def _row(run_id: str, fields: Fields, now: float) -> Row:
     state, why = fields.get("state", ""), fields.get("reason", "")
-    detail = fields.get("detail", "").partition("\n")[0]
+    # A wait says what it is first, a traceback last.
+    detail = (fields.get("detail", "").splitlines() or [""])[-1 if state == "failed" else 0]
     cells = (
         run_id,
         state,

@@ -138,7 +138,7 @@ def _accepted(
 def _gave_up(options: argparse.Namespace, run_id: str, entry_id: str | None) -> Exit:
     """The wait is over; what was pushed stays pushed."""
     if options.wait:
-        text = f"no end within {options.timeout:g} s; the run goes on. Stop it with: flashd cancel {run_id}"
+        text = f"no end within {options.timeout:g} s; what was pushed goes on. Stop it with: flashd cancel {run_id}"
         return fail(options, Exit.TIMEOUT, text, run_id=run_id, entry_id=entry_id)
     if options.json:
         show_json({"run_id": run_id, "accepted": None, "duplicate": False, "entry_id": entry_id, "state": None})
