@@ -70,31 +70,41 @@ def preference(run: Run, offer: Offer) -> tuple[int, int, float, float, str]:
 
 def place(run: Run, market: Market, money_usd: float | None, now: float) -> Placed:
     """The best place for `run` now, or why there is none."""
-    terms = run.terms
-    fitting = sorted((offer for offer in market.offers if fits(terms, offer)), key=lambda offer: preference(run, offer))
+    fitting = sorted(
+        (offer for offer in market.offers if fits(run.terms, offer)), key=lambda offer: preference(run, offer)
+    )
     open_to_run = [offer for offer in fitting if offer.place.key not in run.refusals.itself]
-    if fitting and not open_to_run and market.offers:
-        return NowherePossible(f"refused at every place that fits ({len(fitting)})")
     payable = [offer for offer in open_to_run if worth_launching(money_usd, offer.place.usd_per_hour)]
-    if open_to_run and not payable:
-        return NoMoneyLeft(f"${money_usd:.2f} of max_usd are left: less than 900 s at ${_cheapest(open_to_run):.2f}/h")
-    refusals: list[PlaceRefusal] = []
-    chosen: Offer | None = None
-    takers = 0
-    for offer in payable:
-        refusal = refuse(run, offer, market, now)
-        if refusal is not None:
-            refusals.append(refusal)
-            continue
-        takers += 1
-        chosen = chosen or offer
-    if chosen is not None:
-        return Chosen(chosen, last_choice=takers == 1)
-    return _must_wait(run, market, refusals, now)
+    if fitting and not payable and not _unseen(run.terms, market):
+        return _hopeless(fitting, open_to_run, money_usd)
+    refusals = {offer.place.key: refuse(run, offer, market, now) for offer in payable}
+    takers = [offer for offer in payable if refusals[offer.place.key] is None]
+    if takers:
+        return Chosen(takers[0], last_choice=len(takers) == 1)
+    never = [_never(offer, run) for offer in fitting if offer not in payable]
+    return _must_wait(run.terms, market, [item for item in (*refusals.values(), *never) if item is not None])
 
 
-def _cheapest(offers: list[Offer]) -> float:
-    return min(offer.place.usd_per_hour for offer in offers)
+def _unseen(terms: Terms, market: Market) -> list[str]:
+    """Paused providers whose offers are not known: nobody can say that no place fits."""
+    seen = {offer.place.provider for offer in market.offers}
+    return sorted(name for name in market.pauses if name not in seen and name in (terms.providers or (name,)))
+
+
+def _hopeless(fitting: list[Offer], open_to_run: list[Offer], money_usd: float | None) -> NoMoneyLeft | NowherePossible:
+    if not open_to_run:
+        return NowherePossible(f"refused at every place that fits ({len(fitting)})")
+    cheapest = min(offer.place.usd_per_hour for offer in open_to_run)
+    return NoMoneyLeft(f"${money_usd:.2f} of max_usd are left: less than 900 s at ${cheapest:.2f}/h")
+
+
+def _never(offer: Offer, run: Run) -> PlaceRefusal:
+    """A fitting place that cannot take this run any more."""
+    place = offer.place
+    if place.key in run.refusals.itself:
+        return PlaceRefusal(place.provider, place.region, place.gpu, RefusalKind.REFUSED, "refused this run earlier")
+    text = "the rest of max_usd does not buy 900 s"
+    return PlaceRefusal(place.provider, place.region, place.gpu, RefusalKind.TOO_DEAR, text)
 
 
 def refuse(run: Run, offer: Offer, market: Market, now: float) -> PlaceRefusal | None:
@@ -119,8 +129,7 @@ def refuse(run: Run, offer: Offer, market: Market, now: float) -> PlaceRefusal |
     return None
 
 
-def _must_wait(run: Run, market: Market, refusals: list[PlaceRefusal], now: float) -> MustWait:
-    terms = run.terms
+def _must_wait(terms: Terms, market: Market, refusals: list[PlaceRefusal]) -> MustWait:
     unusable = [
         item
         for item in market.unusable
@@ -132,15 +141,17 @@ def _must_wait(run: Run, market: Market, refusals: list[PlaceRefusal], now: floa
     tries = [item.next_try_at for item in places if item.next_try_at is not None]
     if market.next_look_at is not None:
         tries.append(market.next_look_at)
-    next_try_at = min(tries, default=None)
-    return MustWait(_why(market, refusals), places, next_try_at, "" if places else "no place fits this request now")
+    why = _why(terms, market, refusals)
+    return MustWait(why, places, min(tries, default=None), "" if places else "no place fits this request now")
 
 
-def _why(market: Market, refusals: list[PlaceRefusal]) -> Reason:
-    kinds = {item.kind for item in refusals}
-    if kinds == {RefusalKind.PAUSED} or (not market.offers and market.pauses):
-        paused = sorted({item.provider for item in refusals} or set(market.pauses))
+def _why(terms: Terms, market: Market, refusals: list[PlaceRefusal]) -> Reason:
+    """The reason of all places that may still take the run; a pause only where nothing else is in the way."""
+    open_to_run = [item for item in refusals if item.kind not in (RefusalKind.REFUSED, RefusalKind.TOO_DEAR)]
+    kinds = {item.kind for item in open_to_run}
+    paused = sorted({item.provider for item in open_to_run}) if kinds == {RefusalKind.PAUSED} else []
+    if not kinds:
+        paused = _unseen(terms, market)
+    if paused:
         return market.pauses[paused[0]].reason
-    if RefusalKind.COOLDOWN in kinds:
-        return Reason.COOLDOWN
-    return Reason.NO_CAPACITY
+    return Reason.COOLDOWN if RefusalKind.COOLDOWN in kinds else Reason.NO_CAPACITY
