@@ -6,10 +6,13 @@ from flashd.adapters.userdata import plan_spec
 from flashd.core.model import Attempt, Run
 from flashd.daemon.desk import BootSettings
 from flashd.errors import FlashdError
-from flashd.wire.payload import Payload, PayloadCode, PayloadHub, PayloadWorker
+from flashd.providers.catalog import resolve
+from flashd.wire.payload import Payload, PayloadCache, PayloadCode, PayloadHub, PayloadWorker, cache_label
 from flashd.wire.request_model import RunRequest
 
 SPEC_FILE = "job_spec.json"
+CACHE_MOUNT = "/weight-cache"
+CACHE_MARKER = ".flash-cache-mounted"  # lies on the disk itself, so a directory without the disk is known
 
 
 class MissingSecretError(FlashdError):
@@ -53,6 +56,7 @@ def payload_of(run: Run, attempt: Attempt, request: RunRequest, boot: BootSettin
             spec=request.spec,
             mode=request.mode.value,
             models=request.models,
+            cache=_cache(request),
             secret_names=secrets,
         )
     )
@@ -62,6 +66,14 @@ def _ns(machine_name: str) -> str:
     return machine_name.split("-", 2)[1]
 
 
+def _cache(request: RunRequest) -> PayloadCache | None:
+    cache = request.cache
+    return None if cache is None else PayloadCache(CACHE_MOUNT, CACHE_MARKER, cache_label(cache.volume), cache.size_gb)
+
+
 def _image(request: RunRequest, attempt: Attempt) -> str:
-    gpu = attempt.place.gpu.lower().replace(" ", "-")
-    return request.worker.image.replace("{gpu}", gpu)
+    """`{gpu}` becomes e.g. `rtx-a6000`, `{sm}` e.g. `sm86`: both may stand in an image's tag."""
+    gpu = attempt.place.gpu
+    known = resolve(gpu)
+    image = request.worker.image.replace("{gpu}", gpu.lower().replace(" ", "-"))
+    return image.replace("{sm}", known.sm.replace("_", "") if known else "unknown")

@@ -5,6 +5,8 @@ It holds secrets (`env`): it is never logged, never stored and never part of an 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -122,6 +124,11 @@ class Payload:
 def encode_spec(spec: JsonValue) -> bytes:
     """A spec as it is kept in `job_spec.json` and handed to the worker: the same JSON value, ASCII."""
     return json.dumps(spec, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def cache_label(volume: str) -> str:
+    """The filesystem label by which a box knows the disk of this cache volume; ext4 takes 16 bytes."""
+    return "fl-" + base64.b32encode(hashlib.sha256(volume.encode()).digest()).decode("ascii").lower()[:10]
 
 
 def _cache_json(cache: PayloadCache | None) -> JsonValue:
