@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -30,10 +30,12 @@ class Story:
     fields: dict[str, str]
     machines: Sequence[TrueMachine]
     max_attempts: int = 3
-    names: tuple[str, ...] = field(default=())
+    names: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
 
     def at(self, index: int) -> float:
-        return seconds(self.events[index]["time"])
+        """When the event became durable, by the store's own clock."""
+        return int(self.ids[index].partition("-")[0]) / 1000.0
 
     def first(self, name: str, attempt: int) -> float | None:
         """When the event came for this attempt."""
@@ -54,11 +56,10 @@ class Story:
 async def check(world: World, max_attempts: int = 3) -> list[str]:
     """Every violation found, each led by the id of its invariant. The world must have come to rest."""
     found = process_faults(world)
-    everything = await world.events()
+    everything = await world.entries()
     for run_id in sorted(world.sent):
         story = await tell(world, run_id, max_attempts)
-        mine = [event["id"] for event in everything if event.get("subject") == run_id]
-        if mine != [event["id"] for event in story.events]:
+        if [entry_id for entry_id, event in everything if event.get("subject") == run_id] != list(story.ids):
             found.append(f"I6 {run_id}: `events` and `events:{run_id}` differ")
         found += event_faults(story) + hash_faults(story) + machine_faults(story)
         found += cost_faults(world, story) + play_faults(world, story)
@@ -68,10 +69,11 @@ async def check(world: World, max_attempts: int = 3) -> list[str]:
 async def tell(world: World, run_id: str, max_attempts: int = 3) -> Story:
     """Read one run's story."""
     middle = f"-{run_hash(NS, run_id)}-a"
-    events = await world.events(run_id)
+    entries = await world.entries(run_id)
+    ids, events = tuple(entry_id for entry_id, _ in entries), [event for _, event in entries]
     names = tuple(event["type"].split(".")[3] for event in events)
     machines = [machine for machine in world.cloud.truth.of_run(middle) if machine.id not in world.planted]
-    return Story(run_id, events, await world.fields(run_id), machines, max_attempts, names)
+    return Story(run_id, events, await world.fields(run_id), machines, max_attempts, names, ids)
 
 
 def process_faults(world: World) -> list[str]:
@@ -108,8 +110,9 @@ def hash_faults(story: Story) -> list[str]:
         return [f"I3 {run_id}: never accepted"]
     last = story.events[-1]
     found = []
-    told = (last["data"]["state"], str(last["sequence"]), "1" if story.names[-1] == "released" else "0")
-    kept = (fields.get("state"), fields.get("sequence"), fields.get("released"))
+    released = "1" if story.names[-1] == "released" else "0"
+    told = (last["data"]["state"], str(last["sequence"]), released, story.ids[-1])
+    kept = tuple(fields.get(name) for name in ("state", "sequence", "released", "last_event_id"))
     if told != kept:
         found.append(f"I6 {run_id}: last event {told}, hash {kept}")
     if int(fields.get("attempts_used") or 0) > story.max_attempts:
@@ -122,13 +125,17 @@ def hash_faults(story: Story) -> list[str]:
 
 
 def machine_faults(story: Story) -> list[str]:
-    """I2: intents before machines, one machine at a time, the next only after the last is gone or given up on."""
+    """I1, I2: intents before machines, one machine at a time, the next only after the last is gone or given up on."""
     found = []
     machines = sorted(story.machines, key=lambda machine: machine.created_at)
+    released_at = story.at(len(story.names) - 1) if story.names[-1:] == ("released",) else float("inf")
     for machine in machines:
         intent_at = story.first("launching", number_of(machine))
-        if intent_at is None or intent_at > machine.created_at + 0.001:
+        if intent_at is None or intent_at > machine.created_at:
             found.append(f"I2 {story.run_id}: {machine.name} was made without a recorded intent")
+        gone_at = machine.gone_at if machine.gone_at is not None else released_at + 1.0
+        if gone_at > released_at and not _given_up(story, machine, machine.created_at):
+            found.append(f"I1 {story.run_id}: {machine.name} was there when the run was told to be released")
     for earlier, later in pairwise(machines):
         over_at = story.over_at(number_of(earlier))
         gone_at = earlier.gone_at if earlier.gone_at is not None else float("inf")

@@ -120,7 +120,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timer._scheduled = False  # type: ignore[attr-defined]
             if not timer._cancelled:
                 ready.append(timer)
-        turn = self._in_order(list(ready))
+        turn = self._in_order([handle for handle in ready if self._lives(handle)])
         ready.clear()
         for handle in turn:
             self._step(handle)
@@ -136,23 +136,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return turn
 
     def _step(self, handle: events.Handle) -> None:
-        if handle._cancelled:
+        if not self._lives(handle):
             return
-        process = handle._context.get(PROCESS, WORLD)  # type: ignore[attr-defined]
-        if process != WORLD:
+        process = _process_of(handle)
+        if process != WORLD and self.crash_chance and _is_step(handle) and self._chance.random() < self.crash_chance:
+            self.on_crash(process)
             if process in self.dead:
                 return
-            if self.crash_chance and self._chance.random() < self.crash_chance:
-                self.on_crash(process)
-                if process in self.dead:
-                    return
         self.steps += 1
         if self._max_steps and self.steps > self._max_steps:
             raise TooLongError(f"{self.steps} steps at {self._virtual_now:.0f} s of virtual time")
         handle._run()
 
+    def _lives(self, handle: events.Handle) -> bool:
+        # Handles of the dead must not even take part in the order: how many there are depends on the collector.
+        return not handle._cancelled and _process_of(handle) not in self.dead
+
     def _timer_handle_cancelled(self, handle: Any) -> None:
         """Cancelled timers leave when their time comes."""
+
+
+def _process_of(handle: events.Handle) -> str:
+    context: contextvars.Context = handle._context  # type: ignore[attr-defined]
+    return context.get(PROCESS, WORLD)
 
 
 def _is_step(handle: events.Handle) -> bool:

@@ -196,10 +196,14 @@ class World:
         command = {"command": "cancel", "run_id": run_id, "by": "ada", "reason": "not needed"}
         await self.raw.xadd(self.keys.name("control"), {"command": json.dumps(command)})
 
-    async def events(self, run_id: str = "") -> list[dict[str, Any]]:
-        """Every event so far, of one run or of all, as a subscriber reads them."""
+    async def entries(self, run_id: str = "") -> list[tuple[str, dict[str, Any]]]:
+        """Every event so far under its stream id, of one run or of all, as a subscriber reads them."""
         key = self.keys.name("log", run_id) if run_id else self.keys.name("events")
-        return [json.loads(fields[b"event"]) for _, fields in await self.raw.xrange(key)]
+        raw = await self.raw.xrange(key)
+        return [(entry_id.decode(), json.loads(fields[b"event"])) for entry_id, fields in raw]
+
+    async def events(self, run_id: str = "") -> list[dict[str, Any]]:
+        return [event for _, event in await self.entries(run_id)]
 
     async def names(self, run_id: str) -> list[str]:
         """The run's events by name."""
