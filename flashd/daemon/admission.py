@@ -15,6 +15,7 @@ from flashd.core.ledger import Gone, LedgerRow, RowState
 from flashd.core.model import Reason, Run
 from flashd.core.observations import MustWait, NoMoneyLeft, NowherePossible
 from flashd.core.placement import Chosen, Market, place
+from flashd.core.places import Offer
 from flashd.daemon.desk import Desk
 from flashd.daemon.mailbox import Grant, Mailbox
 from flashd.daemon.market import MarketDesk
@@ -23,7 +24,6 @@ log = structlog.get_logger(__name__)
 
 PASS_INTERVAL_S = 5.0
 RETELL_S = 60.0  # an unchanged reason is told again, so that `status` shows fresh places
-IN_FLIGHT_PER_PLACE = 8  # launches under way at one place whose depth the provider does not tell
 
 
 @dataclass(slots=True)
@@ -193,15 +193,18 @@ class AdmissionDesk:
         has_budget = watcher is None or watcher.has_commit_budget(self._desk.clock.now())
         return RepoRoom(taken.runs_of_repo[repo], self._runs_per_repo, has_budget)
 
+    def _width(self, offer: Offer) -> int:
+        """Launches that may be under way at a place: what it proved to take, and no more than it shows."""
+        width = self._desk.places.of(offer.place.key).width
+        return max(1, min(width, offer.depth if offer.depth is not None else width))
+
     def _without_full_places(self, market: Market, taken: _Taken) -> Market:
         """Places with as many launches under way as they may have count as cooling until one is settled."""
         if not taken.flying:
             return market
         until = self._desk.clock.now() + PASS_INTERVAL_S
         full = {
-            offer.place.key: until
-            for offer in market.offers
-            if taken.flying[offer.place.key] >= (max(1, offer.depth) if offer.depth is not None else IN_FLIGHT_PER_PLACE)
+            offer.place.key: until for offer in market.offers if taken.flying[offer.place.key] >= self._width(offer)
         }
         if not full:
             return market

@@ -12,7 +12,9 @@ from flashd.adapters.store import Store
 from flashd.core.ledger import LedgerRow, RowState
 from flashd.core.placement import Pause
 from flashd.core.policy import Policy
+from flashd.daemon.alarms import Alarms
 from flashd.daemon.observer import FleetObserver
+from flashd.daemon.places import PlaceBook
 from flashd.daemon.watcher import Watchers
 from flashd.providers.base import Provider
 
@@ -99,27 +101,6 @@ class FleetLimits:
     max_usd_per_hour: float
 
 
-@dataclass(slots=True)
-class Alarms:
-    """Alarms that are up, each with its text; shown in /statusz, metrics and status."""
-
-    up: dict[str, str] = field(default_factory=dict)
-    on_raise: Callable[[str, str], None] = lambda _name, _text: None
-    on_clear: Callable[[str], None] = lambda _name: None
-
-    def set(self, name: str, text: str | None) -> None:
-        """Raise the alarm with a text, or clear it with None."""
-        if text is None:
-            if self.up.pop(name, None) is not None:
-                self.on_clear(name)
-            return
-        if self.up.get(name) != text:
-            fresh = name not in self.up
-            self.up[name] = text
-            if fresh:
-                self.on_raise(name, text)
-
-
 class Tally(Protocol):
     """What is counted as it happens."""
 
@@ -162,5 +143,6 @@ class Desk:
     default_image: str
     alarms: Alarms
     tally: Tally = field(default_factory=NoTally)
+    places: PlaceBook = field(default_factory=PlaceBook)
     safe_mode: str = ""  # why nothing may be launched or deleted; "" = normal
     draining: bool = False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from flashd.adapters.userdata import render_user_data
+from flashd.core import cooling
 from flashd.core.cost import money_left
 from flashd.core.launching import machine_deadline
 from flashd.core.model import Attempt, Reason, Run
@@ -152,9 +153,27 @@ class Launcher:
             return NotSent(str(error))
         outcome = await self._create(cloud, order)
         desk.tally.launched(cloud.provider.name, RESULTS[type(outcome)])
+        self._learn(attempt, outcome)
         if isinstance(outcome, Made):
             cloud.made_at = desk.clock.now()
+        if isinstance(outcome, RefusedForSure) and outcome.itself:
+            others = cooling.took_others(desk.places.of(attempt.place.key), self._request.run_id)
+            return replace(outcome, itself=others)
         return outcome
+
+    def _learn(self, attempt: Attempt, outcome: PostOutcome) -> None:
+        """What the answer says about the place; written down with the next notes."""
+        desk, key, run_id = self._desk, attempt.place.key, self._request.run_id
+        health, now, cooldown_s = desk.places.of(key), desk.clock.now(), desk.policy.cooldown_s
+        match outcome:
+            case Made():
+                desk.places.set(key, cooling.made(health, run_id, now))
+            case RefusedForSure(RefusalKind.NO_STOCK):
+                desk.places.set(key, cooling.out_of_stock(health, now, cooldown_s))
+            case RefusedForSure(RefusalKind.REFUSED):
+                desk.places.set(key, cooling.refused(health, run_id, now, cooldown_s))
+            case _:
+                return
 
     def _guard(self) -> None:
         desk = self._desk

@@ -39,7 +39,6 @@ class MarketDesk:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._shelves = {name: _Shelf() for name in desk.clouds}
-        self.cooling: dict[str, float] = {}
 
     async def look(self) -> Market:
         """Read what is out of date, then say what is known. Never raises: a provider without an answer is paused."""
@@ -53,14 +52,13 @@ class MarketDesk:
     def known(self) -> Market:
         """The market from what was read last."""
         now = self._desk.clock.now()
-        self.cooling = {key: until for key, until in self.cooling.items() if until > now}
         shelves = [self._shelves[name] for name in sorted(self._shelves)]
         stocks = [shelf.stock for shelf in shelves if shelf.stock is not None]
         return Market(
             offers=tuple(offer for stock in stocks for offer in stock.offers),
             unusable=tuple(refusal for stock in stocks for refusal in stock.refusals),
             pauses=dict(self._pauses()),
-            cooling=dict(self.cooling),
+            cooling=self._desk.places.cooling(now),
             next_look_at=min((shelf.read_at + STOCK_AGE_S for shelf in shelves), default=None),
         )
 
@@ -87,8 +85,10 @@ class MarketDesk:
         cloud.pause = None
 
     async def _read(self, cloud: Cloud, shelf: _Shelf) -> None:
+        began_at = self._desk.clock.now()
         try:
             shelf.stock = await cloud.provider.stock(fresh=True)
+            self._desk.places.restocked(shelf.stock.offers, began_at)
             shelf.failed = None
             shelf.read_at = self._desk.clock.now()
         except ProviderError as error:

@@ -13,6 +13,7 @@ from flashd.adapters.store_types import Notes
 from flashd.core.blindness import Sight
 from flashd.core.model import Run
 from flashd.daemon.admission import AdmissionDesk
+from flashd.daemon.conditions import Conditions
 from flashd.daemon.desk import Cloud, Desk
 from flashd.daemon.intake import Intake
 from flashd.daemon.keeper import Keeper, KeptRun
@@ -26,6 +27,7 @@ from flashd.wire.request_model import RunRequest
 log = structlog.get_logger(__name__)
 
 LOOP_RETRY_S = 5.0
+ACCOUNT_RETRY_S = 60.0
 NOTE_INTERVAL_S = 15.0
 FORGET_INTERVAL_S = 3600.0
 
@@ -108,6 +110,7 @@ class Daemon:
             for cloud in desk.clouds.values():
                 cloud.observer.after_pass.clear()
             desk.ledger.on_change.clear()
+            desk.alarms.end_term()
 
     def _furnish(self, group: anyio.abc.TaskGroup) -> Rooms:
         desk, plan = self.desk, self.plan
@@ -128,6 +131,7 @@ class Daemon:
             group.start_soon(self._loop, "account", partial(self._know_account, cloud))
         group.start_soon(self._loop, "watchers", self.desk.watchers.run)
         group.start_soon(self._loop, "notes", self._take_notes)
+        group.start_soon(self._loop, "conditions", Conditions(self.desk).serve)
 
     async def _loop(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
         """Run a loop for the whole term; one that fails is started again, loudly."""
@@ -140,7 +144,8 @@ class Daemon:
             except Exception:
                 # A loop's failure must not take the others with it; what it left half done is in Redis.
                 log.exception("loop_failed", loop=name)
-                self.desk.alarms.set(f"loop_failed_{name}", "it is started again; see the log")
+                now = self.desk.clock.now()
+                self.desk.alarms.incident(f"loop_failed_{name}", "it is started again; see the log", now)
                 await anyio.sleep(LOOP_RETRY_S)
 
     async def _until_recovered(self, rooms: Rooms) -> None:
@@ -159,6 +164,7 @@ class Daemon:
         desk = self.desk
         await self._repair()
         desk.ledger.load(await desk.store.ledger())
+        desk.places.load(await desk.store.notes(Notes.PLACES))
         notes = await desk.store.notes(Notes.BLIND)
         for name, cloud in desk.clouds.items():
             if (sight := _sight(notes.get(f"cloud:{name}"))) is not None:
@@ -217,7 +223,9 @@ class Daemon:
                 return
             except ProviderError as error:
                 log.warning("account_unknown", provider=cloud.provider.name, error=str(error))
-            await anyio.sleep(60.0)
+            # A list that the key can read again, after a reload, ends the pause.
+            with anyio.move_on_after(ACCOUNT_RETRY_S):
+                await cloud.observer.pass_after(self.desk.clock.now())
 
     async def _take_notes(self) -> None:
         """Persist what must outlive this process: blindness in Redis, the memory in the state directory."""
@@ -228,6 +236,7 @@ class Daemon:
             sights |= {f"repo:{repo}": sight.to_json() for repo, sight in desk.watchers.sights().items()}
             try:
                 await desk.store.note(Notes.BLIND, sights)
+                await desk.places.save(desk.store)
                 await self._remember()
                 if desk.clock.now() >= forget_at:
                     forget_at = desk.clock.now() + FORGET_INTERVAL_S
