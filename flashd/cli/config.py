@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-import anyio
-
 from flashd.cli.exits import Exit
 from flashd.cli.output import say, show, show_json
-from flashd.cli.session import check_redis_url, settings_for
+from flashd.cli.session import check_redis_url, run_async, settings_for
 from flashd.config import ALL_CREDENTIALS, fleet_ceiling, print_default_config, warnings
 from flashd.errors import ConfigError
 
@@ -32,7 +30,7 @@ def check_config(options: argparse.Namespace) -> int:
         return Exit.CONFIG
     from flashd.cli.checks import ask_outside, show_checks, worst
 
-    checks = () if options.offline else anyio.run(ask_outside, settings)
+    checks = () if options.offline else run_async(lambda: ask_outside(settings))
     status = worst(checks)
     doubts, ceiling = warnings(settings), fleet_ceiling(settings).text
     if options.json:

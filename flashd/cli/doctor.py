@@ -9,12 +9,10 @@ import os
 import time
 from pathlib import Path
 
-import anyio
-
 from flashd.cli.checks import Check, ask_outside, failed, ok, show_checks, warn, worst
 from flashd.cli.exits import Exit
 from flashd.cli.output import fail, say, show, show_json
-from flashd.cli.session import check_redis_url, settings_for
+from flashd.cli.session import check_redis_url, run_async, settings_for
 from flashd.cli.statusz import alarms_of, statusz
 from flashd.config import ALL_CREDENTIALS, Settings
 from flashd.daemon.memory import ACCEPT_FILE, LOCK_FILE, MEMORY_FILE
@@ -29,7 +27,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.accept_ledger:
         return _accept_ledger(settings, options)
     check_redis_url(settings)
-    checks = (*anyio.run(ask_outside, settings), *local_checks(settings))
+    checks = (*run_async(lambda: ask_outside(settings)), *local_checks(settings))
     status = worst(checks)
     if options.json:
         show_json({"ok": status == Exit.OK, "exit": int(status), "checks": [check.document for check in checks]})

@@ -94,4 +94,4 @@ def total_text(lines: list[Line]) -> str:
 
 def usd_per_hour(lines: list[Line]) -> float:
     """What is known to be paid for."""
-    return round(sum(line.usd_per_hour or 0.0 for line in lines), 4)
+    return round(sum(line.usd_per_hour or 0.0 for line in lines), 6)

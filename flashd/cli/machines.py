@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-import anyio
-
 from flashd.cli.exits import Exit
 from flashd.cli.fleet import lines_of, total_text, usd_per_hour
 from flashd.cli.output import fail, say, show, show_json
-from flashd.cli.session import check_redis_url, settings_for
+from flashd.cli.session import check_redis_url, run_async, settings_for
 from flashd.cli.statusz import statusz
 from flashd.config import Settings
 from flashd.config_credentials import HYPERSTACK_API_KEY, REDIS_URL
@@ -26,7 +24,7 @@ def machines(options: argparse.Namespace) -> int:
     """Ledger and list side by side."""
     settings = settings_for(options, NEED)
     check_redis_url(settings)
-    return anyio.run(_machines, settings, options)
+    return run_async(lambda: _machines(settings, options))
 
 
 def sweep(options: argparse.Namespace) -> int:
@@ -36,7 +34,7 @@ def sweep(options: argparse.Namespace) -> int:
         return fail(options, Exit.USAGE, text)
     settings = settings_for(options, NEED)
     check_redis_url(settings)
-    return anyio.run(_sweep, settings, options)
+    return run_async(lambda: _sweep(settings, options))
 
 
 async def _machines(settings: Settings, options: argparse.Namespace) -> Exit:

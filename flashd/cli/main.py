@@ -45,37 +45,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(verb: Verb, options: argparse.Namespace) -> int:
-    status: int = Exit.OK
     try:
         call: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(verb.module), verb.function)
         status = int(call(options))
         _flush()
-    except KeyboardInterrupt:
-        say("interrupted")
-        return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (`flashd events | head`): that is its right, and no failure.
-        _to_nowhere()
-    except FlashdError as error:
-        return _told(options, error)
-    except BaseExceptionGroup as group:
-        first = _first(group)
-        if isinstance(first, FlashdError):
-            return _told(options, first)
-        raise
+    except BaseException as error:
+        return _ended_by(_innermost(error), options)
     return status
 
 
-def _told(options: argparse.Namespace, error: FlashdError) -> Exit:
-    status, text = exit_of(error)
-    return fail(options, status, text, **({"errors": list(error.lines)} if isinstance(error, ConfigError) else {}))
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
+def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _ended_by(error: BaseException, options: argparse.Namespace) -> Exit:
+    """The status for what a verb did not handle itself. A fault of our own keeps its traceback."""
+    match error:
+        case KeyboardInterrupt():
+            say("interrupted")
+            return Exit.INTERRUPTED
+        case BrokenPipeError():
+            # The reader of our output went away (`flashd events | head`): that is its right, and no failure.
+            _to_nowhere()
+            return Exit.OK
+        case FlashdError():
+            status, text = exit_of(error)
+            faults = {"errors": list(error.lines)} if isinstance(error, ConfigError) else {}
+            return fail(options, status, text, **faults)
+        case _:
+            raise error
 
 
 class _Parser(argparse.ArgumentParser):

@@ -17,7 +17,7 @@ from flashd.cli.session import check_redis_url, settings_for
 from flashd.config import ALL_CREDENTIALS, Settings, warnings
 from flashd.daemon import process
 from flashd.log_outputs import JournalOutput, JsonOutput, KeyValueOutput, Output, TerminalOutput
-from flashd.logs import configure, get_logger
+from flashd.logs import configure, get_logger, set_level
 from flashd.redaction import Redactor
 
 
@@ -27,7 +27,8 @@ def run(options: argparse.Namespace) -> int:
     check_redis_url(settings)
     clock = SystemClock()
     output = output_of(settings.log.format, sys.stderr)
-    configure(redactor_of(settings), now=clock.now, level=settings.log.level, output=output)
+    redactor = redactor_of(settings)
+    recent = configure(redactor, now=clock.now, level=settings.log.level, output=output)
     log = get_logger()
     for warning in warnings(settings):
         log.warning("configuration_warning", detail=warning)
@@ -36,7 +37,14 @@ def run(options: argparse.Namespace) -> int:
     except NotifySocketError as error:
         return fail(options, Exit.CONFIG, str(error))
     with notifier:
-        anyio.run(process.run, settings, notifier)
+        host = process.Host(
+            notifier=notifier,
+            redactor=redactor,
+            recent=recent,
+            read_settings=lambda: settings_for(options, ALL_CREDENTIALS),
+            set_log_level=set_level,
+        )
+        anyio.run(process.run, settings, host)
     return Exit.OK
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import TypeVar
 
 import anyio
 
@@ -17,8 +19,10 @@ from flashd.config import Settings, load_settings
 from flashd.config_credentials import REDIS_URL
 from flashd.errors import ConfigError, StoreUnavailableError
 
+T = TypeVar("T")
 Work = Callable[[Settings, Store], Awaitable[int]]
 BLOCK_MS = 2000
+CLOSE_S = 2.0
 OUTAGE_PAUSE_S = 2.0
 
 
@@ -37,9 +41,36 @@ def with_store(options: argparse.Namespace, work: Work, need: Collection[str] = 
         try:
             return await work(settings, store)
         finally:
-            await store.link.close()
+            with anyio.move_on_after(CLOSE_S, shield=True):
+                await store.link.close()
 
-    return anyio.run(session)
+    return run_async(session)
+
+
+def run_async(call: Callable[[], Awaitable[T]]) -> T:
+    """Run to the end, or to SIGINT: then KeyboardInterrupt.
+
+    asyncio itself cancels once at SIGINT, and a timeout inside the Redis client may take that for its own; a scope of
+    anyio cancels until it is heard.
+    """
+    return anyio.run(_interruptible, call)
+
+
+async def _interruptible(call: Callable[[], Awaitable[T]]) -> T:
+    answers: list[T] = []
+    with anyio.open_signal_receiver(signal.SIGINT) as signals:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_cancel_at_signal, signals, group.cancel_scope)
+            answers.append(await call())
+            group.cancel_scope.cancel()
+    if not answers:
+        raise KeyboardInterrupt
+    return answers[0]
+
+
+async def _cancel_at_signal(signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+    async for _ in signals:
+        scope.cancel()
 
 
 def check_redis_url(settings: Settings) -> None:

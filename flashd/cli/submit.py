@@ -15,7 +15,7 @@ from flashd.cli.exits import Exit
 from flashd.cli.follow import follow_run
 from flashd.cli.output import fail, say, show, show_json
 from flashd.cli.plan import plan_document, plan_text, planned
-from flashd.cli.session import settings_for, with_store
+from flashd.cli.session import run_async, settings_for, with_store
 from flashd.config import ALL_CREDENTIALS, Settings
 from flashd.config_credentials import REDIS_URL
 from flashd.providers.catalog import class_names
@@ -43,7 +43,7 @@ def submit(options: argparse.Namespace) -> int:
     if isinstance(request, Rejection):
         return _refused(options, "not pushed, it would be rejected", request.reason, request.detail_lines)
     if options.dry_run:
-        plan = anyio.run(planned, settings, request)
+        plan = run_async(lambda: planned(settings, request))
         show_json(plan_document(plan)) if options.json else show(plan_text(plan))
         return Exit.OK
     try:
@@ -140,11 +140,11 @@ def _gave_up(options: argparse.Namespace, run_id: str, entry_id: str | None) -> 
     if options.wait:
         text = f"no end within {options.timeout:g} s; what was pushed goes on. Stop it with: flashd cancel {run_id}"
         return fail(options, Exit.TIMEOUT, text, run_id=run_id, entry_id=entry_id)
+    say(f"no daemon took it within {ACCEPT_WAIT_S:g} s; it is taken when flashd runs: flashd status")
     if options.json:
         show_json({"run_id": run_id, "accepted": None, "duplicate": False, "entry_id": entry_id, "state": None})
     else:
         show(f"{run_id} is queued in Redis")
-        say(f"no daemon took it within {ACCEPT_WAIT_S:g} s; it is taken when flashd runs: flashd status")
     return Exit.OK
 
 
