@@ -98,6 +98,10 @@ class StoreIntake(Linked):
             _entry(source, (entry_id, fields), deliveries.get(decoded(entry_id), 1)) for entry_id, fields in claimed
         )
 
+    def claimed_all(self, source: Source) -> bool:
+        """Whether the last `claim_stale` reached the end of what is pending: the next one begins again."""
+        return self._cursors.get(source, "0-0") == "0-0"
+
     async def excuse(self, entry: Entry) -> None:
         """Take back one delivery: Redis refused or did not answer the accept, which is not the entry's fault."""
         async with mapping():

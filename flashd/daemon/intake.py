@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from flashd.adapters.store_types import Accept, AcceptWord, CancelWord, Entry, Source
@@ -41,6 +42,7 @@ POISON_DELIVERIES = 5
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 
+FULL_ALARM = "redis_full"
 _OUTAGES = (StoreUnavailableError, StoreFullError, StoreAuthError)
 
 
@@ -66,14 +68,21 @@ class Intake:
         self.duplicates = 0
         self.rejected = 0
         self.last_pass_at: float | None = None  # Unix seconds; the last read that Redis answered, its entries settled
+        self.last_turn_at: float | None = None  # Unix seconds; the last try, answered or not
         self.queue = Queue()
         self._desk = desk
         self._secret_names = secret_names
         self._on_accepted = on_accepted
         self._on_cancel = on_cancel
         self._stopping = False
+        self._full = False
         self._trouble: str | None = None
         self._claim_at = 0.0
+
+    @property
+    def trouble(self) -> str | None:
+        """Why Redis does not serve the intake at the moment; None = it does."""
+        return self._trouble
 
     def stop(self) -> None:
         """Take no more work; the read in flight runs out by itself."""
@@ -81,7 +90,7 @@ class Intake:
 
     async def serve(self) -> None:
         """Until `stop` or cancelled, but not in the middle of a read: a cancelled one may swallow an entry."""
-        await self._settled(self._desk.store.ensure_groups)
+        await self._make_groups()
         await self._take_over()
         backoff_s = FIRST_BACKOFF_S
         while not self._stopping:
@@ -97,33 +106,47 @@ class Intake:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     async def _pass(self) -> None:
-        await self._take_all(await self._read())
+        self.last_turn_at = self._desk.clock.now()
+        entries = await self._read()
+        await anyio.lowlevel.checkpoint()  # a cancellation that came during the read takes effect here
+        await self._take_all(entries)
         if self._desk.clock.monotonic() >= self._claim_at:
             await self._claim_stale()
         self._well()
         self.last_pass_at = self._desk.clock.now()
 
     async def _read(self) -> tuple[Entry, ...]:
+        """A Redis without room takes no request, but cancels pass, and may make room."""
+        sources = (Source.CONTROL,) if self._full else tuple(Source)
         with anyio.move_on_after(READ_TIMEOUT_S, shield=True):
-            return await self._desk.store.read_new(BATCH, BLOCK_MS)
+            return await self._desk.store.read_new(BATCH, BLOCK_MS, sources)
         raise StoreUnavailableError(f"no answer to a read of {BLOCK_MS / 1000:.0f} s within {READ_TIMEOUT_S:.0f} s")
 
+    async def _make_groups(self) -> None:
+        try:
+            await self._settled(self._desk.store.ensure_groups)
+        except StoreFullError:
+            self._full = True  # they are most likely there; a read makes them when they are not
+
     async def _take_over(self) -> None:
-        """Everything that an earlier leader had read and not settled: it is dead, or fenced off."""
+        """Everything that an earlier leader had read and not settled: it is dead, or fenced off.
+
+        One by one: a claim counts as a delivery, and only the entry in hand may pay for a death, not those behind it.
+        """
+        store = self._desk.store
         for source in Source:
-            seen: set[str] = set()
             while not self._stopping:
-                entries = await self._settled(partial(self._desk.store.claim_stale, source, 0))
-                fresh = tuple(entry for entry in entries if entry.entry_id not in seen)
-                if not fresh:
+                await self._take_all(await self._settled(partial(store.claim_stale, source, 0)))
+                if store.claimed_all(source):
                     break
-                seen.update(entry.entry_id for entry in fresh)
-                await self._take_all(fresh)
         self._plan_claim()
 
     async def _claim_stale(self) -> None:
         """Entries of ours whose reply was lost, or that could not be settled at their last delivery."""
         self._plan_claim()
+        if not self._full:
+            self._desk.alarms.set(FULL_ALARM, None)  # nothing was refused for want of room since the last time
+        self._full = False
         for source in Source:
             await self._take_all(await self._desk.store.claim_stale(source, STALE_AFTER_MS))
         store = self._desk.store
@@ -137,6 +160,8 @@ class Intake:
         for entry in entries:
             try:
                 await self._take(entry)
+            except StoreFullError:
+                self._full = True  # excused, and claimed again later
             except (FencedError, *_OUTAGES):
                 raise
             except Exception:
@@ -242,18 +267,20 @@ class Intake:
     async def _settled(self, call: Callable[[], Awaitable[T]], entry: Entry | None = None) -> T:
         """Repeat an idempotent call until Redis answers it; what Redis refused is not counted against the entry.
 
-        Raises the outage itself when a stop was asked for meanwhile: the entry stays for the next leader.
+        Raises StoreFullError when Redis has no room: others may not have to wait for it. Raises any outage when a stop
+        was asked for meanwhile: the entry stays for the next leader.
         """
         backoff_s = FIRST_BACKOFF_S
         excused = entry is None
         while True:
+            self.last_turn_at = self._desk.clock.now()
             try:
                 answer = await call()
             except _OUTAGES as error:
                 self._troubled(error)
                 if not excused and entry is not None:
                     excused = await self._excuse(entry)
-                if self._stopping:
+                if self._stopping or (excused and isinstance(error, StoreFullError)):
                     raise
             else:
                 self._well()
@@ -269,6 +296,8 @@ class Intake:
         return True
 
     def _troubled(self, error: StoreError) -> None:
+        if isinstance(error, StoreFullError):
+            self._desk.alarms.set(FULL_ALARM, str(error))
         if self._trouble is None:
             log.warning("intake_interrupted", error=str(error))
         self._trouble = str(error)

@@ -26,8 +26,9 @@ from flashd.core.places import Place
 from flashd.core.policy import Policy
 from flashd.core.terms import accepted
 from flashd.core.verdicts import Failure
+from flashd.daemon.alarms import Alarms
 from flashd.daemon.announce import Moment, event_of, out
-from flashd.daemon.desk import Alarms, BootSettings, Cloud, Desk, FleetLimits, Lease, Ledger
+from flashd.daemon.desk import BootSettings, Cloud, Desk, FleetLimits, Lease, Ledger
 from flashd.daemon.observer import FleetObserver
 from flashd.daemon.records import encode_run, first_record
 from flashd.daemon.steps import Journal
