@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from flashd.core.actions import Decision, EventKind, Save, SaveKind, StopAsking
-from flashd.core.model import Attempt, End, Fault, PastAttempt, Reason, Run, State
+from flashd.core.model import Attempt, End, PastAttempt, Reason, Run, State
 from flashd.core.observations import Tick
 from flashd.core.retry import RULES as RETRY_RULES
-from flashd.core.retry import Again, fault_of, may_retry, retry_delay_s
+from flashd.core.retry import Again, may_retry, retry_delay_s
 from flashd.core.verdicts import Failure, Outcome, Success
 
 AVOID_MAX = 8
@@ -45,17 +46,16 @@ def finish(run: Run, end: End) -> Decision:
     return Decision(done, Save(SaveKind.FINISH, _EVENT[end.state], release=names), (StopAsking(),))
 
 
-def conclude(run: Run, outcome: Outcome, tick: Tick) -> Decision:
-    """End the present attempt with `outcome`."""
-    attempt = run.attempt
-    if attempt is None:
-        raise ValueError(f"run {run.terms.run_id} has no attempt to conclude")
+def conclude(run: Run, attempt: Attempt, outcome: Outcome, tick: Tick) -> Decision:
+    """End the run's present `attempt` with `outcome`."""
     match outcome:
         case Success(evidence, commit):
             end = End(State.SUCCEEDED, None, "", tick.now, evidence, commit, attempt.number)
             return finish(run, end)
         case Failure():
             return _failed(run, attempt, outcome, tick)
+        case _ as never:
+            assert_never(never)
 
 
 def _failed(run: Run, attempt: Attempt, failure: Failure, tick: Tick) -> Decision:
@@ -65,24 +65,22 @@ def _failed(run: Run, attempt: Attempt, failure: Failure, tick: Tick) -> Decisio
     return again_or_fail(ended, failure, tick, avoid=attempt)
 
 
-def again_or_fail(run: Run, failure: Failure, tick: Tick, *, avoid: Attempt | None = None) -> Decision:
+def again_or_fail(run: Run, failure: Failure, tick: Tick, *, avoid: Attempt) -> Decision:
     """`run` has the ended attempt in its history and none in hand."""
-    terms = run.terms
-    late = terms.deadline_s is not None and tick.now >= run.accepted_at + terms.deadline_s
-    if late and failure.reason not in (Reason.DEADLINE, Reason.JOB_FAILED):
-        failure = Failure(Reason.DEADLINE, f"deadline_s is reached; the last attempt: {failure.detail}", failure.commit)
-    if not late and may_retry(run, failure.reason):
-        return _back_off(run, tick, avoid)
-    return failed(run, failure.reason, _detail(run, failure), tick)
+    if not may_retry(run, failure.reason):
+        return failed(run, failure.reason, _detail(run, failure), tick)
+    deadline_s = run.terms.deadline_s
+    if deadline_s is not None and tick.now >= run.accepted_at + deadline_s:
+        late = Failure(Reason.DEADLINE, f"deadline_s is reached; the last attempt: {failure.detail}", failure.commit)
+        return failed(run, late.reason, _detail(run, late), tick)
+    return _back_off(run, tick, avoid)
 
 
-def _back_off(run: Run, tick: Tick, avoid: Attempt | None) -> Decision:
+def _back_off(run: Run, tick: Tick, avoid: Attempt) -> Decision:
     rows = tuple(past.name for past in run.history)
     failures = sum(1 for past in run.history if RETRY_RULES[past.reason].again is not Again.NO)
-    places = run.avoid
-    if avoid is not None and fault_of(run.history[-1].reason) is Fault.INFRASTRUCTURE:
-        spot = f"{avoid.place.provider}/{avoid.place.region}"
-        places = (*(place for place in places if place != spot), spot)[-AVOID_MAX:]
+    spot = f"{avoid.place.provider}/{avoid.place.region}"
+    places = (*(place for place in run.avoid if place != spot), spot)[-AVOID_MAX:]
     waiting = replace(
         run,
         state=State.BACKOFF,

@@ -228,7 +228,7 @@ def _judge(run: Run, attempt: Attempt, tick: Tick, *, was: Attempt | None = None
     """A live attempt: the worker's word, then progress, then a cancel, then the host."""
     look = Look(run, attempt, tick)
     if (outcome := worker_said(look)) is not None:
-        return conclude(run, outcome, tick)
+        return conclude(run, attempt, outcome, tick)
     claim = attempt.claim
     if claim is not None and not done_in_grace(look):
         return _await_metrics(run, attempt, claim, tick)
@@ -285,7 +285,7 @@ def _honour(run: Run, attempt: Attempt, fired: Due, tick: Tick) -> Decision:
         doubted = replace(run, attempt=replace(attempt, suspicion=suspicion))
         return Decision(doubted, acts=(ReadArtifacts(),), wake_at=tick.now + HUB_RETRY_S)
     if suspicion.reads >= READS_NEEDED:
-        return conclude(run, Failure(suspicion.reason, suspicion.detail), tick)
+        return conclude(run, attempt, Failure(suspicion.reason, suspicion.detail), tick)
     settled_at = tick.now if suspicion.read_at is None else suspicion.read_at + tick.policy.hub_settle_s
     if tick.now < settled_at:
         return Decision(run, wake_at=settled_at)

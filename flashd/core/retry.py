@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from flashd.core.model import Fault, Reason, Run
 from flashd.core.policy import Policy
@@ -57,6 +58,8 @@ def may_retry(run: Run, reason: Reason) -> bool:
             return run.attempts_left > 0
         case Again.YES:
             return run.attempts_left > 0
+        case _ as never:
+            assert_never(never)
 
 
 def retry_delay_s(policy: Policy, failures: int, chance: float) -> float:
