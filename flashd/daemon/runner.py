@@ -60,6 +60,8 @@ log = structlog.get_logger(__name__)
 STEPS_MAX = 100  # decisions from one letter; more is a circle
 LEAST_WAIT_S = 0.05
 LONGEST_WAIT_S = 300.0
+FIRST_READ_AGAIN_S = 2.0  # after artifacts could not be read
+LONGEST_READ_AGAIN_S = 60.0
 
 
 class Admission(Protocol):
@@ -83,6 +85,9 @@ class Runner:
         self._metrics: Metrics | None = None
         self._progress: EventOut | None = None
         self._grant: Grant | None = None
+        self._unread: RepoNews | None = None
+        self._read_again_s = FIRST_READ_AGAIN_S
+        self._read_again_at = 0.0
         self._watcher = desk.watchers.acquire(run.terms.repo)
         self._reader = ArtifactReader(desk.hub, self._watcher, desk.clock, run.terms)
         self._launcher = Launcher(desk, journal.request, self._watcher, self._reader)
@@ -119,16 +124,18 @@ class Runner:
         self._desk.watchers.release(self.run.terms.repo)
 
     def _wait_s(self) -> float:
-        if self._wake_at is None:
+        ends = [self._wake_at, self._read_again_at if self._unread is not None else None]
+        wake_at = min((end for end in ends if end is not None), default=None)
+        if wake_at is None:
             return LONGEST_WAIT_S
-        return min(max(self._wake_at - self._desk.clock.now(), LEAST_WAIT_S), LONGEST_WAIT_S)
+        return min(max(wake_at - self._desk.clock.now(), LEAST_WAIT_S), LONGEST_WAIT_S)
 
     # From letters to observations -----------------------------------------------------------------------------------
 
     async def _open(self, letter: Letter | None) -> tuple[Observation, ...]:
         match letter:
             case None:
-                return (TimePassed(),)
+                return (*await self._overdue_news(), TimePassed())
             case Grant():
                 return (await self._granted(letter),)
             case FleetChanged():
@@ -176,11 +183,23 @@ class Runner:
         try:
             reading = await self._reader.news(attempt, news, snapshot)
         except HubError as error:
-            self.mailbox.put(RepoNews(news.head, (), (), resync=True))  # nothing of it may be lost
-            self._log.warning("artifacts_unread", error=str(error))
-            await anyio.sleep(1.0)
-            return (HubUnreadable(detail=str(error)),)
+            return (self._put_off(news, error),)
+        self._unread, self._read_again_s = None, FIRST_READ_AGAIN_S
         return (self._take_in(reading),)
+
+    def _put_off(self, news: RepoNews, error: HubError) -> Observation:
+        """News whose files could not be read: nothing of it may be lost, and the Hub is not asked at every turn."""
+        if self._unread is None:
+            self._log.warning("artifacts_unread", error=str(error))
+        self._unread = RepoNews(news.head, (), (), resync=True)
+        self._read_again_at = self._desk.clock.now() + self._read_again_s * self._desk.random.uniform(0.7, 1.3)
+        self._read_again_s = min(self._read_again_s * 2, LONGEST_READ_AGAIN_S)
+        return HubUnreadable(detail=str(error))
+
+    async def _overdue_news(self) -> tuple[Observation, ...]:
+        if self._unread is None or self._desk.clock.now() < self._read_again_at:
+            return ()
+        return await self._news(self._unread)
 
     def _take_in(self, reading: Reading) -> Observation:
         if reading.metrics is not None:
