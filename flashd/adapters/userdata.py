@@ -89,11 +89,18 @@ def compressed_programs_bytes() -> int:
 
 
 def _render(payload: Payload) -> str:
-    document = {
-        "write_files": [_payload_file(payload), _programs_file()],
-        "runcmd": [list(START_COMMAND)],
-    }
-    return "#cloud-config\n" + yaml.safe_dump(document, sort_keys=False, width=2**20)
+    # The programs never change and are most of the text; laying them out anew would hold up the loop at every launch.
+    return "#cloud-config\n" + _yaml({"write_files": [_payload_file(payload)]}) + _programs_and_start()
+
+
+@cache
+def _programs_and_start() -> str:
+    """The rest of the document: one more item of `write_files`, then `runcmd`."""
+    return _yaml([_programs_file()]) + _yaml({"runcmd": [list(START_COMMAND)]})
+
+
+def _yaml(part: object) -> str:
+    return yaml.safe_dump(part, sort_keys=False, width=2**20)
 
 
 def _payload_file(payload: Payload) -> dict[str, str]:
