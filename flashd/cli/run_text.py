@@ -20,7 +20,7 @@ METRICS_SHOWN = 300
 def run_text(run_id: str, fields: Fields, events: Sequence[Event], now: float) -> str:
     """`events` are the run's, oldest first; `now` in Unix seconds."""
     state, reason = fields.get("state", ""), fields.get("reason", "")
-    lines = [f"{run_id}: {state}" + (f", {reason}" if reason and state != "succeeded" else "")]
+    lines = [f"{run_id}: {state}" + (f", {reason}" if reason and reason != state else "")]
     for label, text in _facts(fields, events, now):
         lines += _labelled(label, text)
     lines.append("events")

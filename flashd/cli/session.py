@@ -12,9 +12,7 @@ import anyio
 
 from flashd.adapters.store import Store, connect
 from flashd.adapters.store_types import StreamEntry
-from flashd.cli.output import say as say
-from flashd.cli.output import show as show
-from flashd.cli.output import show_json as show_json
+from flashd.cli.output import say
 from flashd.config import Settings, load_settings
 from flashd.config_credentials import REDIS_URL
 from flashd.errors import ConfigError, StoreUnavailableError

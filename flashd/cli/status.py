@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 import time
 
 from flashd.adapters.store import Store
 from flashd.adapters.store_link import as_map
 from flashd.cli.exits import Exit
 from flashd.cli.follow import event_of
-from flashd.cli.output import Row, age, cut, fail, show, show_json, table
+from flashd.cli.output import GAP, WIDTH, Row, age, fail, show, show_json, table
 from flashd.cli.run_fields import Fields, number, typed
 from flashd.cli.run_text import run_text
 from flashd.cli.session import with_store
@@ -64,7 +65,7 @@ async def _all(settings: Settings, store: Store, options: argparse.Namespace) ->
         show_json(head | {"runs": listed})
         return Exit.OK
     for alarm in alarms:
-        show(cut(f"ALARM {alarm['alarm']}: {alarm['detail']}"))
+        show(textwrap.fill(f"ALARM {alarm['alarm']}: {alarm['detail']}", WIDTH, subsequent_indent=GAP))
     waits = f" (the oldest for {age(now - oldest_at)})" if oldest_at is not None else ""
     show(f"{len(live)} runs live, queue {queue}{waits}, {totals.machines} machines, ${totals.usd_per_hour:.2f}/h")
     if runs:

@@ -10,7 +10,7 @@ from flashd.adapters.store_types import Accept, EventOut, Write
 from flashd.cli.follow import Event
 from flashd.core.actions import EventKind
 from flashd.core.ledger import Gone
-from flashd.core.model import Attempt, AttemptPhase, End, PastAttempt, Reason, Run, State, Waiting
+from flashd.core.model import Attempt, AttemptPhase, CancelRequest, End, PastAttempt, Reason, Run, State, Waiting
 from flashd.core.names import machine_name, run_hash
 from flashd.core.places import Place, PlaceRefusal, RefusalKind
 from flashd.core.terms import accepted
@@ -157,6 +157,15 @@ def failed(run_id: str = "fails") -> Story:
     end = End(State.FAILED, Reason.JOB_FAILED, TRACE, T0 + 1200, "marker", SHA, 0)
     over = replace(run, state=State.FAILED, sequence=5, end=end)
     return Story(before.request, (*before.steps, (EventKind.FAILED, over, Moment(T0 + 1200, {}))))
+
+
+def cancelled(run_id: str = "stops") -> Story:
+    before = training(run_id)
+    _, run, _ = before.steps[-1]
+    end = End(State.CANCELLED, Reason.CANCELLED, "too slow", T0 + 1200, attempt=0)
+    wish = CancelRequest("ann", "too slow", T0 + 1190)
+    over = replace(run, state=State.CANCELLED, sequence=5, end=end, cancel=wish)
+    return Story(before.request, (*before.steps, (EventKind.CANCELLED, over, Moment(T0 + 1200, {}))))
 
 
 def succeeded(run_id: str = "succeeds") -> Story:

@@ -69,6 +69,18 @@ events
   2026-11-30T00:53:40Z  booting  flash-t-fails-j76222ualt-a0
   2026-11-30T01:13:00Z  training  step 350
   2026-11-30T01:13:20Z  failed  job_failed Traceback (most recent call last): F…"""
+CANCELLED = """\
+stops: cancelled
+  why       too slow
+  age       accepted 20 m ago, ended after 20 m; 1 of 3 attempts used
+  cost      $0.3333 so far
+  machines  being deleted
+events
+  2026-11-30T00:53:20Z  accepted
+  2026-11-30T00:53:30Z  launching  hyperstack NORWAY-1 L40 flash-t-stops-qckv24…
+  2026-11-30T00:53:40Z  booting  flash-t-stops-qckv243kns-a0
+  2026-11-30T01:13:00Z  training  step 350
+  2026-11-30T01:13:20Z  cancelled  too slow $0.3333"""
 SUCCEEDED = """\
 succeeds: succeeded
   age       accepted 20 m ago, ended after 20 m; 1 of 3 attempts used
@@ -92,6 +104,7 @@ events
         (runs.training, TRAINING),
         (runs.retrying, RETRYING),
         (runs.failed, FAILED),
+        (runs.cancelled, CANCELLED),
         (runs.succeeded, SUCCEEDED),
     ],
 )
