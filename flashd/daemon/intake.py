@@ -136,7 +136,7 @@ class Intake:
         store = self._desk.store
         for source in Source:
             while not self._stopping:
-                await self._take_all(await self._settled(partial(store.claim_stale, source, 0)))
+                await self._take_all(await self._settled(partial(store.claim_stale, source, 0, 1)))
                 if store.claimed_all(source):
                     break
         self._plan_claim()
