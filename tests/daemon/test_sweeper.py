@@ -175,6 +175,25 @@ def test_55_while_redis_does_not_answer_nothing_is_deleted() -> None:
     swept(scenario)
 
 
+def test_two_sightings_with_an_unreadable_ledger_between_them_are_not_in_a_row() -> None:
+    async def scenario(sweeping: Sweeping) -> None:
+        sweeping.orphan()
+        await anyio.sleep(20)
+        seen_at = sweeping.sweeper.last_success_at
+        assert seen_at is not None
+        server = sweeping.bench.store.link.commands.connection_pool.connection_kwargs["server"]
+        server.connected = False
+        await anyio.sleep(60)
+        server.connected = True
+        while sweeping.sweeper.last_success_at == seen_at:  # noqa: ASYNC110
+            await anyio.sleep(0.5)
+        assert sweeping.deleted == []
+        await anyio.sleep(120)
+        assert sweeping.cloud.alive() == []
+
+    swept(scenario)
+
+
 def test_f54_one_unreadable_row_stops_every_deletion() -> None:
     async def scenario(sweeping: Sweeping) -> None:
         sweeping.orphan()
