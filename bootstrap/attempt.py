@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bootstrap.children import Child, Console
+from bootstrap.children import OWN, Child, Console
 from bootstrap.job import ROOT, Job
 
 HOME = ROOT / "root/flash"
@@ -61,8 +61,10 @@ def base_env(job: Job) -> dict[str, str]:
 
 
 def last_line(console: Console) -> str:
-    """The last line that was not the box's own; usually names the error."""
-    lines = [line for line in console.tail(4_000).splitlines() if line.strip() and not line.startswith("flashd: ")]
+    """The last line of the present stage that was not the box's own; usually names the error."""
+    _, found, said = console.tail(4_000).rpartition(f"{OWN}stage ")
+    lines = said.splitlines()[bool(found) :]  # the first would be the stage's name
+    lines = [line for line in lines if line.strip() and not line.startswith(OWN)]
     return lines[-1].strip()[:1_000] if lines else "it printed nothing"
 
 

@@ -101,9 +101,10 @@ class Box:
         prepare.install(self._job.pip)
         self._stage("resume")
         prepare.checkpoint()
+        env = prepare.worker_env(spec)
         self._stage("running")
         try:
-            worker = Child(self._job.command, prepare.worker_env(spec), self._console, cwd=str(CODE))
+            worker = Child(self._job.command, env, self._console, cwd=str(CODE))
         except (OSError, ValueError) as error:
             return Outcome(False, f"worker cannot be started: {error}", exit_code=127)
         return self._judge(worker.wait(self._watch_worker), before)

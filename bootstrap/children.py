@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bootstrap.job import PACE, Job
 
+OWN = "flashd: "  # begins the box's own lines
 TAIL_BYTES = 64_000
 RAW_TAIL_BYTES = 128_000  # more than the tail, so that a secret at the cut is still whole when it is masked
 LINE_BYTES = 8_192
@@ -33,7 +34,7 @@ class Console:
         self._longest_secret = max(map(len, job.secrets), default=0)
 
     def say(self, text: str) -> None:
-        self.feed(f"flashd: {text}\n".encode())
+        self.feed(f"{OWN}{text}\n".encode())
 
     def feed(self, chunk: bytes) -> None:
         with self._lock:

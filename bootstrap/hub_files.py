@@ -186,7 +186,7 @@ def main() -> int:
         print(error)
         return ABSENT
     except Exception as error:  # the top of this process: whatever it was, the box tries again or says so
-        print(f"{type(error).__name__}: {error}")
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}")
         status = getattr(getattr(error, "response", None), "status_code", 0)
         bad_name = type(error) is ValueError  # not its subclasses: an unreadable answer is one of those
         return REFUSED if sys.argv[1] == "push" and (status in REFUSED_CONTENT or bad_name) else 1

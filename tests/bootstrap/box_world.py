@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,10 @@ class BoxWorld:
         if not mounted.exists():
             mounted.symlink_to(self.root / "opt/flash")
 
-    async def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+    async def start(
+        self, *arguments: str, env: Mapping[str, str] | None = None, within: Sequence[str] = ()
+    ) -> asyncio.subprocess.Process:
+        """`within`: a command that runs the box, e.g. in a file system of its own."""
         environment = {
             "PATH": os.environ["PATH"],
             "FLASH_BOX_ROOT": str(self.root),
@@ -100,6 +103,7 @@ class BoxWorld:
             **(env or {}),
         }
         process = await asyncio.create_subprocess_exec(
+            *within,
             sys.executable,
             str(self.root / "root/flash/box.zip"),
             *(arguments or ("box",)),

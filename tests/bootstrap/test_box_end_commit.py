@@ -12,51 +12,6 @@ from flashd.sim.hub_faults import Effect, Fault
 from flashd.wire.payload import PayloadCode, PayloadHub
 from tests.bootstrap.box_world import OK_WORKER, PREFIX, REPO, BoxWorld
 
-QUOTA_BODY = {"error": "You have exceeded the rate limit for repository commits (128 per hour)."}
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(Effect.STATUS, kind="commit", status=409, times=3),
-        Fault(Effect.STATUS, kind="commit", status=412),
-        Fault(Effect.STATUS, kind="commit", status=429, headers={"Retry-After": "1"}, json=QUOTA_BODY),
-        Fault(Effect.STATUS, kind="commit", status=500, times=2),
-        Fault(Effect.STATUS, kind="commit", status=403),
-        Fault(Effect.RESET, kind="commit", times=2),
-        Fault(Effect.TRUNCATE, kind="commit"),
-        Fault(Effect.HANG, kind="commit"),
-    ],
-    ids=["409 storm", "412", "429 quota", "500", "403 once", "reset", "truncated answer", "no answer"],
-)
-async def test_the_end_is_tried_until_it_is_there(world: BoxWorld, fault: Fault) -> None:
-    world.worker(OK_WORKER)
-    world.hub.faults.add(fault)
-    end = await world.run(world.payload())
-    assert end.code == 0, end.output
-    assert world.marker()["ok"] is True
-    assert fault.fired >= 1
-    assert len(world.titles("end")) == 1
-
-
-@pytest.mark.parametrize("effect", [Effect.STATUS_AFTER, Effect.RESET_AFTER, Effect.HANG_AFTER])
-async def test_an_end_that_was_applied_but_answered_with_an_error_is_not_made_twice(
-    world: BoxWorld, effect: Effect
-) -> None:
-    world.worker(OK_WORKER)
-    world.hub.faults.add(Fault(effect, kind="commit", status=504))
-    end = await world.run(world.payload())
-    assert end.code == 0, end.output
-    assert len(world.titles("end")) == 1
-
-
-async def test_diagnostics_that_the_hub_refuses_do_not_keep_the_marker_back(world: BoxWorld) -> None:
-    world.worker(OK_WORKER)
-    world.hub.faults.add(Fault(Effect.STATUS, kind="commit", status=422, body="console_sft", times=None))
-    end = await world.run(world.payload())
-    assert end.code == 0, end.output
-    assert world.marker()["ok"] is True
-
 
 async def test_a_hub_that_is_away_at_the_end_is_waited_for(world: BoxWorld) -> None:
     world.worker("import flash_report\nflash_report.metrics({})\nprint('finished', flush=True)")
@@ -130,15 +85,6 @@ async def test_artifacts_that_meet_a_throttled_hub_are_there_before_the_marker(w
     end = await world.run(world.payload())
     assert end.code == 0, end.output
     assert [title.split("event=")[1].split()[0] for title in world.titles()] == ["artifacts", "end"]
-
-
-async def test_artifacts_that_the_hub_will_never_take_do_not_bill_until_the_deadline(world: BoxWorld) -> None:
-    world.worker("import flash_report\n(flash_report.artifacts() / 'a.txt').write_text('a')\nflash_report.metrics({})")
-    world.hub.faults.add(Fault(Effect.STATUS, kind="commit", status=422, body="event=artifacts", times=None))
-    await world.run(world.payload())
-    marker = world.marker()
-    assert (marker["ok"], marker["retriable"]) == (False, False)
-    assert "artifacts could not be committed" in marker["error"]
 
 
 async def test_heartbeats_go_on_while_artifacts_travel(world: BoxWorld) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import sys
 import time
 
 import pytest
 
 from flashd.sim.hub_faults import Effect, Fault
-from flashd.wire.payload import PayloadCode, PayloadWorker
 from tests.bootstrap.box_world import HF_TOKEN, OK_WORKER, PREFIX, REPO, BoxWorld
 
 SLEEPS = "import time\nprint('started', flush=True)\ntime.sleep(600)"
@@ -30,82 +27,6 @@ async def test_a_workers_own_error_is_not_retriable_and_its_text_is_kept(world: 
     assert world.text("DONE") is None
 
 
-@pytest.mark.parametrize(
-    ("worker", "retriable", "exit_code", "error"),
-    [
-        ("raise SystemExit(3)", False, 3, "worker exited with code 3"),
-        ("raise SystemExit(127)", False, 127, "worker exited with code 127"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", True, 137, "out of memory"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", True, 139, "killed by signal 11"),
-        ("raise SystemExit(137)", True, 137, "killed by signal 9"),
-        ("print('nothing to show')", False, 0, "left no metrics.json"),
-        ("import flash_report\nflash_report.metrics([1])", False, 0, "no JSON object"),
-        ("import flash_report\n(flash_report.out() / 'metrics.json').write_text('{oops')", False, 0, "no JSON object"),
-        ("import flash_report\nflash_report.metrics({'x': 'y' * 1100000})", False, 0, "1048576 are possible"),
-        (
-            "import flash_report\nflash_report.failed('gateway lost', True)\nraise SystemExit(1)",
-            True,
-            1,
-            "gateway lost",
-        ),
-    ],
-)
-async def test_what_the_marker_says_of_a_worker(
-    world: BoxWorld, worker: str, retriable: bool, exit_code: int, error: str
-) -> None:
-    world.worker(worker)
-    await world.run(world.payload())
-    marker = world.marker()
-    assert (marker["ok"], marker["retriable"], marker["exit_code"]) == (False, retriable, exit_code)
-    assert error in marker["error"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_stop_from_outside_is_retriable(world: BoxWorld, number: signal.Signals) -> None:
-    world.worker(SLEEPS)
-    world.boot(world.payload())
-    process = await world.start()
-    await _line(process, "started")
-    process.send_signal(number)
-    await world.end_of(process)
-    marker = world.marker()
-    assert (marker["ok"], marker["retriable"], marker["exit_code"]) == (False, True, 128 + number)
-    assert number.name in marker["error"]
-
-
-async def test_a_worker_that_ends_well_after_the_stop_signal_succeeds(world: BoxWorld) -> None:
-    world.worker(
-        "import signal, sys, time, flash_report\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (flash_report.metrics({'saved': 1}), sys.exit(0)))\n"
-        "print('started', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    world.boot(world.payload())
-    process = await world.start()
-    await _line(process, "started")
-    process.terminate()
-    await world.end_of(process)
-    assert world.marker()["ok"] is True
-
-
-async def test_a_worker_that_ignores_the_stop_signal_is_killed(world: BoxWorld) -> None:
-    world.worker("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS)
-    world.boot(world.payload())
-    process = await world.start()
-    await _line(process, "started")
-    process.terminate()
-    await world.end_of(process, 20)
-    assert world.marker()["retriable"] is True
-
-
-async def test_the_wall_limit_ends_the_attempt_for_good(world: BoxWorld) -> None:
-    world.worker(SLEEPS)
-    await world.run(world.payload(max_wall_s=4.0), limit_s=20)
-    marker = world.marker()
-    assert (marker["ok"], marker["retriable"], marker["exit_code"]) == (False, False, 124)
-    assert marker["error"].startswith("deadline")
-
-
 async def test_the_absolute_deadline_ends_the_attempt_in_time_for_its_end(world: BoxWorld) -> None:
     world.worker(SLEEPS)
     deadline_at = time.time() + 6
@@ -119,26 +40,6 @@ async def test_what_is_trained_at_the_deadline_is_saved(world: BoxWorld) -> None
     await world.run(world.payload(max_wall_s=4.0), limit_s=30)
     assert world.text("artifacts/adapter.txt") == "half"
     assert world.marker()["exit_code"] == 124
-
-
-async def test_results_written_before_a_deadline_that_interrupts_the_exit_count(world: BoxWorld) -> None:
-    world.worker("import flash_report\nflash_report.metrics({'a': 1})\nflash_report.done()\n" + SLEEPS)
-    await world.run(world.payload(max_wall_s=4.0), limit_s=20)
-    assert world.marker()["ok"] is True
-
-
-async def test_a_command_that_does_not_exist_is_the_jobs_own_error(world: BoxWorld) -> None:
-    world.worker(OK_WORKER)
-    await world.run(world.payload(worker=PayloadWorker("image", ("no-such-program",))))
-    assert (world.marker()["retriable"], world.marker()["exit_code"]) == (False, 127)
-
-
-async def test_code_that_is_not_there_is_the_jobs_own_error(world: BoxWorld) -> None:
-    world.worker(OK_WORKER)
-    code = PayloadCode(REPO, world.hub.repo(REPO).head.id, "elsewhere")
-    await world.run(world.payload(code=code))
-    assert world.marker()["retriable"] is False
-    assert "no files under 'elsewhere'" in world.marker()["error"]
 
 
 async def test_code_is_read_at_its_commit_and_only_its_own_folder(world: BoxWorld) -> None:
@@ -157,26 +58,6 @@ async def test_a_fetch_that_fails_once_is_repeated(world: BoxWorld) -> None:
     world.hub.faults.add(Fault(Effect.RESET, kind="paths-info"))
     end = await world.run(world.payload())
     assert end.code == 0, end.output
-
-
-async def test_a_token_that_may_not_read_the_code_is_not_called_the_jobs_fault(world: BoxWorld) -> None:
-    """Waited out like an outage first: the box's patience is as long as the test lets it be."""
-    world.worker(OK_WORKER)
-    world.boot(world.payload(code=PayloadCode("acme/hidden", "main", "code")))
-    process = await world.start()
-    await _line(process, "RepositoryNotFound")
-    process.terminate()
-    await world.end_of(process)
-    assert world.marker()["retriable"] is True
-
-
-async def test_pip_is_repeated_and_then_the_end_is_retriable(world: BoxWorld) -> None:
-    world.worker(OK_WORKER)
-    worker = PayloadWorker("image", (sys.executable, "worker.py"), (f"{world.root}/no-such-package",))
-    end = await world.run(world.payload(worker=worker))
-    assert (world.marker()["ok"], world.marker()["retriable"]) == (False, True)
-    assert "pip install failed 4 times" in world.marker()["error"]
-    assert end.output.count("no-such-package") >= 4
 
 
 async def test_secrets_are_masked_in_everything_that_leaves(world: BoxWorld) -> None:

@@ -129,13 +129,6 @@ async def test_artifacts_are_on_the_hub_before_the_end(world: BoxWorld) -> None:
     assert "artifacts/adapter/config.json" in world.names()
 
 
-async def test_a_worker_that_hangs_at_exit_after_saying_done_is_ended_as_a_success(world: BoxWorld) -> None:
-    world.worker("import time, flash_report\nflash_report.metrics({'a': 1})\nflash_report.done()\ntime.sleep(600)")
-    end = await world.run(world.payload())
-    assert end.code == 0, end.output
-    assert world.marker()["ok"] is True
-
-
 async def test_children_that_a_worker_leaves_behind_do_not_hold_up_the_end(world: BoxWorld) -> None:
     world.worker(
         "import subprocess, flash_report\n"

@@ -18,14 +18,16 @@ DOCKER = f"""#!/bin/sh
 echo "docker $*" >> "$STUBS/calls"
 case "$1" in
   info) [ ! -e "$STUBS/docker-missing" ] ;;
-  pull) if [ -e "$STUBS/pull-fails" ]; then rm "$STUBS/pull-fails"; echo "registry: 503"; exit 1; fi ;;
+  pull) if [ -e "$STUBS/pull-fails" ]; then
+      [ -e "$STUBS/pull-always-fails" ] || rm "$STUBS/pull-fails"; echo "registry: 503"; exit 1; fi ;;
   run)
     if [ -e "$STUBS/run-fails" ]; then echo "no such runtime: nvidia"; exit 125; fi
     command="{sys.executable} $FLASH_BOX_ROOT/root/flash/box.zip box"
     [ ! -e "$STUBS/instead" ] || command="sh $STUBS/instead"
     (setsid $command; echo $? > "$STUBS/code") > "$STUBS/container.log" 2>&1 < /dev/null &
     echo 0123456789abcdef ;;
-  wait) while [ ! -s "$STUBS/code" ]; do sleep 0.05; done; cat "$STUBS/code" ;;
+  wait) if [ -e "$STUBS/wait-fails" ]; then echo "cannot connect"; exit 1; fi
+    while [ ! -s "$STUBS/code" ]; do sleep 0.05; done; cat "$STUBS/code" ;;
   logs) cat "$STUBS/container.log" ;;
 esac
 """
