@@ -48,6 +48,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._order = random.Random(f"order {seed}")
         self._chance = random.Random(f"crashes {seed}")
         self._max_steps = max_steps
+        self._frozen: dict[str, list[events.Handle]] = {}
         self._kept: list[asyncio.Task[Any]] = []
         self._keep_at = KEPT_TASKS
         self.set_task_factory(self._make_task)
@@ -62,6 +63,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def kill(self, process: str) -> None:
         """No step and no callback of the process runs from now on."""
         self.dead.add(process)
+
+    def freeze(self, process: str, seconds: float) -> None:
+        """The process stands still, as on a paused host; its clocks go on. What came meanwhile runs afterwards."""
+        if process not in self._frozen:
+            self._frozen[process] = []
+            self.in_world(seconds, lambda: self._thaw(process))
 
     def spawn(self, process: str, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `main`, and all that it starts, as a process."""
@@ -120,7 +127,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timer._scheduled = False  # type: ignore[attr-defined]
             if not timer._cancelled:
                 ready.append(timer)
-        turn = self._in_order([handle for handle in ready if self._lives(handle)])
+        turn = self._in_order([handle for handle in ready if self._lives(handle) and not self._put_by(handle)])
         ready.clear()
         for handle in turn:
             self._step(handle)
@@ -143,7 +150,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.on_crash(process)
             if process in self.dead:
                 return
-        self.steps += 1
+        self.steps += _is_step(handle)
         if self._max_steps and self.steps > self._max_steps:
             raise TooLongError(f"{self.steps} steps at {self._virtual_now:.0f} s of virtual time")
         handle._run()
@@ -151,6 +158,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _lives(self, handle: events.Handle) -> bool:
         # Handles of the dead must not even take part in the order: how many there are depends on the collector.
         return not handle._cancelled and _process_of(handle) not in self.dead
+
+    def _put_by(self, handle: events.Handle) -> bool:
+        """Keep a frozen process's handle for later."""
+        if not self._frozen or (kept := self._frozen.get(_process_of(handle))) is None:
+            return False
+        kept.append(handle)
+        return True
+
+    def _thaw(self, process: str) -> None:
+        ready: deque[events.Handle] = self._ready  # type: ignore[attr-defined]
+        ready.extend(self._frozen.pop(process))
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
         """Cancelled timers leave when their time comes."""

@@ -10,6 +10,7 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from flashd.core.machines import MachinePhase
 from tests.simulation.checker import check, process_faults
@@ -20,8 +21,8 @@ from tests.simulation.world_box import Ending, Play, PlayOf
 
 RUNS = 20
 SPREAD_S = 900.0  # arrivals
-FAULTY_S = 5400.0  # faults and crashes stop then
-REST_WITHIN_S = 40_000.0
+FAULTY_S = 5400.0  # faults and crashes stop then, or when every run is released
+REST_WITHIN_S = 16_000.0  # once faults have stopped, every run must have ended
 REPOS = ("team/a", "team/b", "team/c")
 HOUR_S = 3600.0
 
@@ -63,6 +64,8 @@ class Draw:
     again: tuple[str, ...]  # pushed twice
     dark: tuple[tuple[float, float], ...]
     lag_s: float
+    standby: bool
+    pauses: tuple[tuple[float, float], ...]  # of the leader: when, how long
 
 
 def live(seed: int, runs: int = RUNS, compose: Compose | None = None) -> Report:
@@ -117,6 +120,10 @@ async def _scenario(world: World, runs: int) -> None:
     world.plant("flash-x", "a-person's")
     world.plant("flash-other-run-aaaaaaaaaa-a0", "another deployment's")
     world.start()
+    if draw.standby:
+        world.start("host-2")
+    for after_s, pause_s in draw.pauses:
+        world.loop.in_world(after_s, partial(_freeze_leader, world, pause_s))
     world.loop.in_world(FAULTY_S, lambda: _calm(world))
     for number in range(runs):
         await asyncio.sleep(chance.uniform(0.0, 2 * SPREAD_S / runs))
@@ -128,11 +135,16 @@ async def _scenario(world: World, runs: int) -> None:
         await asyncio.sleep(chance.uniform(0.0, 600.0))
         await world.cancel(run_id)
     await world.until_released(*sorted(world.sent), within_s=REST_WITHIN_S, every_s=60.0)
-    await asyncio.sleep(max(0.0, FAULTY_S - world.loop.time()))
     _calm(world)
-    if world.life is None:
-        await asyncio.sleep(300.0)
     await world.until(world.is_at_rest, REST_WITHIN_S, every_s=60.0)
+
+
+def _freeze_leader(world: World, pause_s: float) -> None:
+    for life in world.living():
+        if life.daemon.leadership.leading:
+            world.wire.note("freeze", life.process)
+            world.leading.append((world.now, False))
+            world.loop.freeze(life.process, pause_s)
 
 
 def _calm(world: World) -> None:
@@ -174,6 +186,8 @@ def _draw(seed: int, runs: int) -> Draw:
         again=tuple(chance.sample(ids, k=min(len(ids), 3))),
         dark=((dark_at, dark_at + chance.choice((120.0, 1200.0))),) if chance.random() < 0.3 else (),
         lag_s=chance.choice((0.0, 0.0, 10.0)),
+        standby=(standby := chance.random() < 0.3),
+        pauses=tuple((chance.uniform(0.0, 3000.0), chance.uniform(5.0, 200.0)) for _ in range(3 if standby else 0)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -62,9 +63,10 @@ class Options:
 
 @dataclass(slots=True)
 class Life:
-    """One daemon process. `working` are the times in which it led."""
+    """One daemon process."""
 
     process: str
+    host: str
     daemon: Daemon
     task: asyncio.Task[None]
     ended: str = ""
@@ -113,43 +115,41 @@ class World:
 
     # The daemon ------------------------------------------------------------------------------------------------------
 
-    @property
-    def life(self) -> Life | None:
-        """The process that runs now."""
-        return self.lives[-1] if self.lives and not self.lives[-1].ended else None
+    def living(self) -> list[Life]:
+        """The processes that run now, oldest first."""
+        return [life for life in self.lives if not life.ended]
 
-    def start(self) -> None:
-        """Start a daemon, as the service manager does."""
+    def start(self, host: str = "host-1") -> None:
+        """Start a daemon, as a host's service manager does. A second host's daemon stands by."""
         process = f"daemon{len(self.lives)}"
-        daemon = self._daemon(process)
+        daemon = self._daemon(process, host)
         task = self.loop.spawn(process, daemon.serve())
-        life = Life(process, daemon, task)
+        life = Life(process, host, daemon, task)
         self.lives.append(life)
         task.add_done_callback(lambda _task: self._ended(life))
-        self.wire.note("started", process)
+        self.wire.note("started", process, host)
 
-    def crash(self, process: str = "") -> None:
-        """SIGKILL: no line of it runs any more. A new process starts after a while."""
-        life = self.life
-        if life is None or (process and life.process != process):
+    def crash(self, process: str) -> None:
+        """SIGKILL: no line of it runs any more. A new process starts on that host after a while."""
+        life = next((life for life in self.living() if life.process == process), None)
+        if life is None:
             return
         life.ended = "killed"
-        self.loop.kill(life.process)
-        self.crashes.append((self.now, life.process))
+        self.loop.kill(process)
+        self.crashes.append((self.now, process))
         self.leading.append((self.now, False))
-        self.wire.note("crash", life.process)
+        self.wire.note("crash", process)
         if self.options.restart_after_s is not None:
             pause_s = self.chance.uniform(*self.options.restart_after_s)
-            self.loop.in_world(pause_s, self.start)
+            self.loop.in_world(pause_s, lambda: self.start(life.host))
 
     async def stop(self) -> None:
-        """SIGTERM: it hands over and exits within 10 s."""
-        life = self.life
-        assert life is not None, "no daemon runs"
+        """SIGTERM to the one daemon: it hands over and exits within 10 s."""
+        (life,) = self.living()
         life.daemon.stop.set()
         await asyncio.wait_for(asyncio.shield(life.task), STOP_WITHIN_S)
 
-    def _daemon(self, process: str) -> Daemon:
+    def _daemon(self, process: str, host: str) -> Daemon:
         chance = random.Random(f"{process} {self.seed}")
         owner = chance.randbytes(16).hex()
         client = self.redis.client()
@@ -161,7 +161,7 @@ class World:
             providers={"hyperstack": self.cloud},
             owner=owner,
             secrets=Secrets(lambda: "hf_box", lambda _name: None, frozenset),
-            holder="host-1",
+            holder=host,
         )
         daemon = self.options.compose(real_settings(), outside)
         # The simulated host has no disk to lock; whether the lease is this host's own is told instead.
@@ -175,7 +175,7 @@ class World:
         self.leading.append((self.now, False))
         self.wire.note(life.process, life.ended)
         if error is not None and self.options.restart_after_s is not None:
-            self.loop.in_world(self.options.restart_after_s[0], self.start)
+            self.loop.in_world(self.options.restart_after_s[0], lambda: self.start(life.host))
 
     def take_log(self, line: LogLine) -> None:
         if self.over:
@@ -266,6 +266,9 @@ def simulate(
     options = options or Options()
     loop = VirtualLoop(seed, options.max_steps)
     with virtual_time_in_libraries(loop), contextlib.ExitStack() as stack:
+        # The collector would close what the dead left behind at moments of its own choosing.
+        gc.disable()
+        stack.callback(gc.enable)
         state = random.getstate()
         stack.callback(random.setstate, state)
         random.seed(seed)  # fakeredis and redis-py draw from the module's own generator

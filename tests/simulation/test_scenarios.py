@@ -6,11 +6,10 @@ Every scenario ends with all invariants checked; see `kit.live_through`.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from flashd.core.machines import MachinePhase
 from tests.simulation.kit import event_named, live_through, machines_of, plays
-from tests.simulation.sim import REPO, Options, World
+from tests.simulation.sim import REPO, World
 from tests.simulation.wire import Fault
 from tests.simulation.world_box import METRICS_VALUE, Ending, Play
 
@@ -230,27 +229,3 @@ def test_scenario_59_a_consumer_that_dies_after_its_claim_leaves_the_request_to_
         assert len(machines_of(world)) == 1
 
     live_through(scenario)
-
-
-def test_a_crash_right_after_any_effect_is_made_good_by_the_next_process() -> None:
-    """Every point at which a process hands something to the outside, one world each: three short runs."""
-
-    async def scenario(world: World) -> None:
-        world.stage.play_of = plays(Play(end_at_s=400.0))
-        world.start()
-        await world.submit("r1")
-        await world.until_released("r1")
-        assert (await world.fields("r1"))["state"] == "succeeded"
-
-    quiet = live_through(scenario)
-    options = replace(Options(), restart_after_s=(5.0, 5.0))
-    points = [number for number, what in enumerate(quiet.wire.reached, 1) if not what.startswith("redis X")]
-    assert len(points) > 100
-    for point in points[::9]:
-
-        async def crashed(world: World, point: int = point) -> None:
-            world.wire.crash_at = point
-            await scenario(world)
-            assert len(world.crashes) == 1
-
-        live_through(crashed, options)

@@ -84,13 +84,13 @@ class Wire:
 
     async def leave(self, what: str, latency_s: tuple[float, float] = CALL_LATENCY_S) -> None:
         """The call is on its way; nothing has happened yet."""
-        await self._point(what)
+        await self._point(f"before {what}")
         await asyncio.sleep(self.latency.uniform(*latency_s))
         self.note(what)
 
-    async def come_back(self, latency_s: tuple[float, float] = CALL_LATENCY_S) -> None:
+    async def come_back(self, latency_s: tuple[float, float] = CALL_LATENCY_S, what: str = "an answer") -> None:
         """The effect has happened; the answer is on its way."""
-        await self._point("answer")
+        await self._point(f"after {what}")
         await asyncio.sleep(self.latency.uniform(*latency_s))
 
     async def _point(self, what: str) -> None:

@@ -78,7 +78,7 @@ class WorldCloud:
         if fault is Fault.LOST:
             await self._hang(order.timeout_s)
             raise AmbiguousLaunchError("no answer to the create call")
-        await self._answer()
+        await self._answer("launch")
         if fault is Fault.NO_ID:
             raise AmbiguousLaunchError("200 without an id", 200)
         return Launched(machine.id)
@@ -115,7 +115,7 @@ class WorldCloud:
         if fault is Fault.LOST:
             await self._hang(READ_TIMEOUT_S)
             raise UnavailableError("no answer to the delete call")
-        await self._answer()
+        await self._answer("delete")
         return DeleteAnswer.IN_PROGRESS if fault is Fault.CONFLICT else DeleteAnswer.ACCEPTED
 
     async def console_log(self, machine_id: str) -> str:
@@ -176,9 +176,9 @@ class WorldCloud:
             case _:
                 raise AssertionError(f"{fault} does not happen to this call")
 
-    async def _answer(self) -> None:
+    async def _answer(self, what: str = "an answer") -> None:
         self.answered_at.append(self._loop.wall())
-        await self._wire.come_back()
+        await self._wire.come_back(what=what)
 
     async def _hang(self, seconds: float) -> None:
         self.failed_at.append(self._loop.wall())

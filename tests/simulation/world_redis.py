@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import random
+from importlib import resources
 
 from fakeredis import FakeServer
 from fakeredis.aioredis import FakeAsyncRedisConnection, FakeRedis
 from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from flashd.adapters.store_scripts import script
 from tests.simulation.wire import REDIS_LATENCY_S, Fault, Faults, Wire
 
 CONNECTIONS = 32
 LOST_ANSWER_S = 5.0
+SCRIPTS = {
+    script(file.name.removesuffix(".lua"), shebang=False).sha1: file.name.removesuffix(".lua")
+    for file in (resources.files("flashd.adapters") / "scripts").iterdir()
+    if file.name.endswith(".lua") and not file.name.startswith("_")
+}
 
 
 class WorldRedis(FakeRedis):  # type: ignore[misc]
@@ -22,12 +29,13 @@ class WorldRedis(FakeRedis):  # type: ignore[misc]
     faults: Faults
 
     async def execute_command(self, *args: object, **options: object) -> object:
-        await self.wire.leave(f"redis {args[0]}", REDIS_LATENCY_S)
+        what = f"redis {SCRIPTS[str(args[1])] if args[0] == 'EVALSHA' else args[0]}"
+        await self.wire.leave(what, REDIS_LATENCY_S)
         fault = self.faults.draw("redis")
         if fault is Fault.BROKEN:
             raise RedisConnectionError("connection reset before the command was read")
         answer = await super().execute_command(*args, **options)
-        await self.wire.come_back(REDIS_LATENCY_S)
+        await self.wire.come_back(REDIS_LATENCY_S, what)
         if fault is Fault.LOST:
             await self.wire.come_back((LOST_ANSWER_S, LOST_ANSWER_S))
             raise RedisConnectionError("connection reset while waiting for the answer")
