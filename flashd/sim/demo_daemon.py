@@ -51,6 +51,10 @@ QUICK: Sections = {
 }
 
 
+class DaemonEndedError(RuntimeError):
+    """The daemon ended though nobody told it to; the text has its last words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """Where the daemon finds the world."""
@@ -68,6 +72,7 @@ class DaemonProcess:
     log: Path
     process: asyncio.subprocess.Process | None = None
     killed_at: list[float] = field(default_factory=list)
+    told_to_end: bool = False
 
     @property
     def running(self) -> bool:
@@ -75,6 +80,7 @@ class DaemonProcess:
 
     async def start(self) -> None:
         """Returns when the process exists, not when it works."""
+        self.told_to_end = False
         environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -89,6 +95,7 @@ class DaemonProcess:
     async def kill(self) -> None:
         """SIGKILL, as the out-of-memory killer does."""
         if self.process is not None and self.process.returncode is None:
+            self.told_to_end = True
             self.killed_at.append(time.time())
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
@@ -97,6 +104,7 @@ class DaemonProcess:
     async def stop(self) -> int:
         """SIGTERM, as systemd does; its exit status. One that does not hand over in time is killed."""
         assert self.process is not None
+        self.told_to_end = True
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         try:
@@ -105,6 +113,12 @@ class DaemonProcess:
         except TimeoutError:
             await self.kill()
             return await self.process.wait()
+
+    def check(self) -> None:
+        """Raises DaemonEndedError when it ended by itself. One that `kill` or `stop` ended is no surprise."""
+        if self.process is not None and self.process.returncode is not None and not self.told_to_end:
+            said = (self.log_tail().strip().splitlines() or ["nothing"])[-1]
+            raise DaemonEndedError(f"the daemon ended with status {self.process.returncode}; it said last: {said}")
 
     def log_tail(self, limit: int = 4_000) -> str:
         return self.log.read_text(errors="replace")[-limit:] if self.log.exists() else ""

@@ -35,8 +35,9 @@ from flashd.sim.demo_daemon import (
     write_config,
     write_credentials,
 )
-from flashd.sim.hub import HubSettings, SimHub, Token
+from flashd.sim.hub import SimHub, Token
 from flashd.sim.hub_http import serve_hub
+from flashd.sim.hub_quota import HubSettings
 from flashd.sim.redis_private import PrivateRedis, start_redis
 
 REPO = "demo/runs"
@@ -45,6 +46,7 @@ HF_TOKEN = "hf_DemoDaemonTokenOfNoAccount0001"
 HF_BOX_TOKEN = "hf_DemoBoxTokenOfNoAccount0000001"
 UNLIMITED = 1_000_000
 BLOCK_MS = 500
+WATCH_S = 0.2
 ENDS = ("succeeded", "failed", "cancelled")
 
 Event = dict[str, Any]
@@ -96,18 +98,21 @@ class House:
 
     async def fields(self, run_id: str) -> dict[str, str]:
         """The run hash; empty when there is none."""
-        found = await self.redis.hgetall(self.key(f"run:{run_id}"))  # type: ignore[misc]
+        found = await self.redis.hgetall(self.key(f"run:{run_id}"))
         return cast("dict[str, str]", found)
 
     async def ledger(self) -> dict[str, Json]:
-        rows = cast("dict[str, str]", await self.redis.hgetall(self.key("machines")))  # type: ignore[misc]
+        rows = cast("dict[str, str]", await self.redis.hgetall(self.key("machines")))
         return {name: json.loads(row) for name, row in rows.items()}
 
     async def events(self, after: str = "0-0") -> AsyncIterator[Event]:
         """Every event of every run, from the beginning, then as they come; never ends by itself."""
         while True:
             try:
-                answer = await self.redis.xread({self.key("events"): after}, count=100, block=BLOCK_MS)
+                answer = cast(
+                    "list[tuple[str, list[tuple[str, dict[str, str]]]]] | None",
+                    await self.redis.xread({self.key("events"): after}, count=100, block=BLOCK_MS),
+                )
             except (RedisError, OSError):
                 await asyncio.sleep(0.2)
                 continue
@@ -118,22 +123,32 @@ class House:
 
     async def all_events(self) -> list[Event]:
         """What the stream holds now."""
-        entries = await self.redis.xrange(self.key("events"))
+        entries = cast("list[tuple[str, dict[str, str]]]", await self.redis.xrange(self.key("events")))
         return [json.loads(values["event"]) for _, values in entries]
 
     async def until_released(self, run_ids: Collection[str], timeout_s: float) -> None:
-        """Raises TimeoutError naming the runs that are not done."""
+        """Raises TimeoutError naming the runs that are not done, and DaemonEndedError as soon as the daemon is gone."""
         missing = set(run_ids)
+        reading = asyncio.create_task(self._released(missing))
         try:
             async with asyncio.timeout(timeout_s):
-                async for event in self.events():
-                    if name_of(event) == "released":
-                        missing.discard(event["subject"])
-                    if not missing:
-                        return
+                while not reading.done():
+                    self.daemon.check()
+                    await asyncio.wait([reading], timeout=WATCH_S)
         except TimeoutError as error:
             left = [f"{run_id}: {(await self.fields(run_id)).get('state')}" for run_id in sorted(missing)]
             raise TimeoutError(f"not released within {timeout_s:.0f} s: {', '.join(left)}") from error
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+        reading.result()
+
+    async def _released(self, missing: set[str]) -> None:
+        async for event in self.events():
+            if name_of(event) == "released":
+                missing.discard(event["subject"])
+            if not missing:
+                return
 
     def machines_of(self, run_id: str) -> list[Machine]:
         """Every machine that was ever made for this run, by the token of its name, oldest first."""
