@@ -107,37 +107,48 @@ class HubChannel:
         self._clock_offset = offset if abs(offset) > CLOCK_TOLERANCE_S else 0.0
 
 
-def publish_end(channel: HubChannel, end: dict[str, Any], until: float) -> bool:
-    """Commit a prepared end (`title`, `marker`, `files`: path -> text) until it is there or `until` has passed.
+class EndCommit:
+    """A prepared end (`title`, `marker`, `files`: path -> text) on its way to the Hub.
 
     The bytes are the same at every try, and before each repetition the marker is looked for, so that a commit that was
     applied but answered with an error is not made twice. Whatever the error, trying goes on: the result is paid for.
     """
-    files = {path: text.encode("utf-8", "replace") for path, text in end["files"].items()}
-    tries = 0
-    while True:
+
+    def __init__(self, channel: HubChannel, end: dict[str, Any]) -> None:
+        self._channel, self._end, self._tries = channel, end, 0
+        self._files = {path: text.encode("utf-8", "replace") for path, text in end["files"].items()}
+
+    def once(self) -> float | None:
+        """One try. Seconds to wait before the next, None when the end is there."""
+        marker = self._end["marker"]
         try:
-            if tries and channel.read(end["marker"]) == files[end["marker"]]:
-                return True
-            channel.commit(end["title"], files)
-            return True
+            if not self._tries or self._channel.read(marker) != self._files[marker]:
+                self._channel.commit(self._end["title"], self._files)
+            return None
         except HubFailure as failure:
             print(f"flashd: end not committed: {failure}", flush=True)
-            if failure.status in REFUSED_CONTENT and tries:
-                files = {path: body for path, body in files.items() if not path.endswith(".txt")}
-            pause = _pause(failure, tries)
+            if failure.status in REFUSED_CONTENT and self._tries:
+                self._files = {path: body for path, body in self._files.items() if not path.endswith(".txt")}
+            self._tries += 1
+            return _pause(failure, self._tries)
+
+
+def publish_end(channel: HubChannel, end: dict[str, Any], until: float) -> bool:
+    """Commit a prepared end until it is there or `until` has passed."""
+    commit = EndCommit(channel, end)
+    while (pause := commit.once()) is not None:
         left = until - channel.now()
         if left <= 0:
             return False
-        tries += 1
         time.sleep(min(pause, left))
+    return True
 
 
 def _pause(failure: HubFailure, tries: int) -> float:
     if failure.retry_after_s:
         return min(failure.retry_after_s, MAX_RETRY_AFTER_S)
     longest = MAX_SLOW_PAUSE_S if failure.status in SLOW_RETRY else MAX_PAUSE_S
-    return float(min(longest, 2.0 ** min(tries + 1, 10)) * random.uniform(0.5, 1.0) * PACE)
+    return float(min(longest, 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0) * PACE)
 
 
 def _failure(error: urllib.error.HTTPError) -> HubFailure:

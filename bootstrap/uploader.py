@@ -39,8 +39,7 @@ class Uploader(threading.Thread):
         self.stage = "start"
         self._job, self._channel, self._out, self._console, self._start_push = job, channel, out, console, start_push
         self._stopping = threading.Event()
-        self._next_slot = time.monotonic() + job.first_commit_after_s
-        self._not_before = self._next_slot
+        self._next_slot = self._not_before = -1.0
         self._told: dict[str, Any] = {}
         self._last_body = b""
         self._before: bytes | None = None  # what an earlier attempt left
@@ -54,16 +53,22 @@ class Uploader(threading.Thread):
 
     def run(self) -> None:
         while not self._stopping.wait(TICK_S * PACE):
-            try:
-                self._tick()
-            except HubFailure as failure:
-                self._console.say(f"heartbeat not committed: {failure}")
-                quota = self._job.commit_interval_s if failure.status == 429 else 0.0
-                pause = failure.retry_after_s or quota or RETRY_S * random.uniform(0.1, 1.0) * PACE
-                self._next_slot = self._not_before = time.monotonic() + pause
-            except (OSError, ValueError) as error:  # what the worker left is not as we need it
-                self._console.say(f"heartbeat or checkpoint not usable: {type(error).__name__}: {error}")
-                self._next_slot = time.monotonic() + RETRY_S * PACE
+            self.tick(time.monotonic())
+
+    def tick(self, now: float) -> None:
+        """One look; commits what is due. `now`: seconds of a clock that only goes forward, the same at every call."""
+        if self._not_before < 0:
+            self._next_slot = self._not_before = now + self._job.first_commit_after_s
+        try:
+            self._look(now)
+        except HubFailure as failure:
+            self._console.say(f"heartbeat not committed: {failure}")
+            quota = self._job.commit_interval_s if failure.status == 429 else 0.0
+            pause = failure.retry_after_s or quota or RETRY_S * random.uniform(0.1, 1.0) * PACE
+            self._next_slot = self._not_before = now + pause
+        except (OSError, ValueError) as error:  # what the worker left is not as we need it
+            self._console.say(f"heartbeat or checkpoint not usable: {type(error).__name__}: {error}")
+            self._next_slot = now + RETRY_S * PACE
 
     def stop(self, patience_s: float) -> None:
         """No commit after this, unless one already under way hangs longer than `patience_s`."""
@@ -96,8 +101,7 @@ class Uploader(threading.Thread):
             return {}
         return said if isinstance(said, dict) else {}
 
-    def _tick(self) -> None:
-        now = time.monotonic()
+    def _look(self, now: float) -> None:
         self._reap_push()
         if not self._before_known and self.stage != "running":
             self._before = self._channel.read(self._job.path("heartbeat.json"))

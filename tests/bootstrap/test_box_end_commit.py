@@ -122,7 +122,7 @@ async def test_a_transfer_that_gets_no_answer_is_given_up_and_repeated(world: Bo
     )
     silent = Fault(Effect.HANG, kind=kind, body=body)
     world.hub.faults.add(silent)
-    end = await world.run(world.payload(code=PayloadCode(REPO, "main", "code")))
+    end = await world.run(world.payload(code=PayloadCode(REPO, "main", "code")), env={"FLASH_BOX_PACE": "0.02"})
     assert silent.fired == 1
     assert end.code == 0, end.output
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 from flashd.wire.payload import PayloadHub, PayloadWorker
@@ -140,25 +139,6 @@ async def test_children_that_a_worker_leaves_behind_do_not_hold_up_the_end(world
     assert world.marker()["ok"] is True, end.output
 
 
-async def test_heartbeats_keep_to_the_budget_and_say_what_they_are(world: BoxWorld) -> None:
-    world.worker(
-        "import time, flash_report\n"
-        "for step in range(1, 30):\n"
-        "    flash_report.report('train', step=step, loss=1 / step)\n"
-        "    time.sleep(0.1)\n"
-        "time.sleep(2.5)\n"
-        "flash_report.metrics({})\n"
-    )
-    await world.run(world.payload(hub=PayloadHub(world.endpoint, REPO, PREFIX, 0.5, 1.5)))
-    beats = world.titles("heartbeat")
-    assert 3 <= len(beats) <= 6, beats
-    assert any("stage=train step=" in title and "liveness" not in title for title in beats)
-    assert "liveness=1" in beats[-1]  # nothing new any more, but alive
-    times = [one.time for one in world.hub.repo(REPO).commits if "event=heartbeat" in one.title]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    assert sum(gap < 1.4 for gap in gaps) <= 1, gaps  # the one commit more, for the first step
-
-
 async def test_a_heartbeat_carries_this_attempts_identity_and_strict_json(world: BoxWorld) -> None:
     world.worker(
         "import time, flash_report\n"
@@ -190,7 +170,7 @@ async def test_a_checkpoint_is_uploaded_pruned_and_fetched_by_the_next_attempt(w
         "    with flash_report.checkpoint(step) as folder:\n"
         "        (folder / 'state.txt').write_text(f'state at {step}')\n"
         "    flash_report.report('train', step=step)\n"
-        "    time.sleep(5 if step == 20 else 2)\n"
+        "    time.sleep(2.5 if step == 20 else 1.2)\n"
         "raise SystemExit(137)\n"
     )
     budget = PayloadHub(world.endpoint, REPO, PREFIX, 0.1, 0.3)

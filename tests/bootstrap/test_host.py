@@ -82,7 +82,7 @@ async def test_the_command_of_user_data_returns_at_once_and_the_host_shuts_down_
     world: BoxWorld,
 ) -> None:
     world.worker(OK_WORKER)
-    payload = world.payload(deadline_at=time.time() + 8)
+    payload = world.payload(deadline_at=time.time() + 5)
     world.boot(payload)
     stubs = stand_ins(world)
     command = yaml.safe_load(render_user_data(payload))["runcmd"][0]
@@ -177,6 +177,7 @@ async def test_a_hub_that_is_away_at_boot_does_not_keep_the_worker_from_starting
     world.boot(world.payload())
     stubs = stand_ins(world)
     world.hub.faults.add(Fault(Effect.STATUS, kind="commit", status=503, body="event=boot", times=6))
-    await run_host(world, stubs)
+    await world.start("host", "run", env=host_env(stubs) | {"FLASH_BOX_PACE": "0.02"})
+    await world.until("event=end")
     await world.until("event=boot")
     assert world.marker()["ok"] is True
