@@ -54,6 +54,12 @@ def configure(
     return recent
 
 
+def set_level(level: str) -> None:
+    """Change the threshold of a configured process. Raises KeyError for an unknown level."""
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(threshold))
+
+
 def get_logger(**facts: object) -> FilteringBoundLogger:
     """A logger with these facts bound. Before `configure` it already redacts by shape and name."""
     if not structlog.is_configured():

@@ -21,6 +21,7 @@ from flashd.errors import (
     HubThrottledError,
     HubUnavailableError,
 )
+from flashd.wire.token_shapes import masked
 
 TITLE_MAX = 500
 TEXT_MAX = 300
@@ -187,4 +188,4 @@ def _words(answer: Answer) -> str:
     """The Hub's own words, for people; nothing is decided on them."""
     told = answer.headers.get("x-error-message") or answer.body.decode(errors="replace")
     code = f"{answer.error_code}: " if answer.error_code else ""
-    return (code + " ".join(told.split()))[:TEXT_MAX] or "no explanation"
+    return masked(code + " ".join(told.split()))[:TEXT_MAX] or "no explanation"

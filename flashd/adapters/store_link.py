@@ -11,7 +11,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from flashd.adapters.clock import Random
-from flashd.adapters.redis_client import execute, mapped
+from flashd.adapters.redis_client import blocking_client, command_client, execute, mapped
 from flashd.adapters.store_keys import Keys
 from flashd.adapters.store_scripts import Script, script
 from flashd.adapters.store_types import Token
@@ -57,6 +57,14 @@ class Link:
         if self.token is None:
             raise FencedError("this process does not lead the namespace, so it may not write")
         return self.token.owner, self.token.fence
+
+    async def readdress(self, url: str) -> None:
+        """Go on with another user or password, same server. Calls in flight are cut; their callers repeat them."""
+        name = f"flashd:{self.consumer}"
+        commands, blocking = self.commands, self.blocking
+        self.commands, self.blocking = command_client(url, name), blocking_client(url, name)
+        await commands.aclose(close_connection_pool=True)
+        await blocking.aclose(close_connection_pool=True)
 
     async def run(self, name: str, args: Args, run_id: str = "", **keys: str) -> list[str]:
         """Run one script; `keys` gives the short name that a script's variable key stands for.

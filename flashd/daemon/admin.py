@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import anyio
 import structlog
@@ -12,7 +14,10 @@ from flashd import __version__
 from flashd.core.ledger import RowState
 from flashd.daemon.health import Health
 from flashd.daemon.metrics import CONTENT_TYPE, Metrics
+from flashd.daemon.reload import Reloader
 from flashd.daemon.supervisor import Daemon
+from flashd.logs import Recent
+from flashd.redaction import Redactor
 from flashd.wire.events import rfc3339
 
 log = structlog.get_logger(__name__)
@@ -20,13 +25,25 @@ log = structlog.get_logger(__name__)
 BIND_RETRY_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is told besides the daemon's own state. `recent` lines are free of secrets already."""
+
+    health: Health
+    metrics: Metrics
+    reloader: Reloader
+    redactor: Redactor
+    recent: Recent
+
+
 class Admin:
     """The HTTP server of one daemon; `listen` is `host:port`, "" = off."""
 
-    def __init__(self, daemon: Daemon, health: Health, metrics: Metrics, listen: str) -> None:
+    def __init__(self, daemon: Daemon, told: Told, listen: str) -> None:
         self._daemon = daemon
-        self._health = health
-        self._metrics = metrics
+        self._told = told
+        self._health = told.health
+        self._metrics = told.metrics
         self._listen = listen
         self._started_at = daemon.desk.clock.now()
         self.address = ""
@@ -40,7 +57,7 @@ class Admin:
             while True:
                 try:
                     await self._serve_once()
-                except OSError as error:
+                except (OSError, OverflowError) as error:  # the latter for a port above 65535
                     self._daemon.desk.alarms.set("http_listen", f"{self._listen}: {error}")
                     await anyio.sleep(BIND_RETRY_S)
 
@@ -73,21 +90,23 @@ class Admin:
         return web.json_response({"live": moving}, status=200 if moving else 503)
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        reason = self._health.reason()
-        return web.json_response({"ready": not reason, "reason": reason or None}, status=503 if reason else 200)
+        pulse = self._health.pulse()
+        body = {"ready": not pulse.reason, "reason": pulse.reason or None, "last_pass_age_s": pulse.ages}
+        return web.json_response(body, status=503 if pulse.reason else 200)
 
     async def _metricsz(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _statusz(self, _request: web.Request) -> web.Response:
-        return web.json_response(self.status())
+        return web.json_response(_redacted(self.status(), self._told.redactor))
 
     def status(self) -> dict[str, object]:
         """Everything an operator asks first, as JSON."""
         daemon, desk, rooms = self._daemon, self._daemon.desk, self._daemon.rooms
         now = desk.clock.now()
-        rows = [row for row in desk.ledger.rows.values() if row.state is not RowState.ABANDONED]
+        rows = [row for row in desk.ledger.rows.values() if rooms and row.state is not RowState.ABANDONED]
         reason = self._health.reason()
+        reloader = self._told.reloader
         return {
             "version": __version__,
             "namespace": desk.ns,
@@ -99,6 +118,12 @@ class Admin:
             "leader": None if daemon.leadership.leading else daemon.leadership.other or None,
             "status": self._health.status_line(),
             "safe_mode": desk.safe_mode or None,
+            "last_pass_age_s": self._health.pulse().ages,
+            "configuration": {
+                "generation": reloader.generation,
+                "loaded": rfc3339(reloader.loaded_at),
+                "needs_a_restart": list(reloader.pending),
+            },
             "draining": desk.draining,
             "alarms": [{"alarm": name, "detail": desk.alarms.up[name]} for name in sorted(desk.alarms.up)],
             "runs": dict(Counter(runner.run.state.value for runner in rooms.keeper.runners.values())) if rooms else {},
@@ -111,6 +136,7 @@ class Admin:
             },
             "providers": {name: self._provider(name, now) for name in sorted(desk.clouds)},
             "repositories": self._repositories(now),
+            "recent": [f"{line.stamp} {line.level} {line.message}" for line in self._told.recent.lines],
         }
 
     def _provider(self, name: str, now: float) -> dict[str, object]:
@@ -125,15 +151,27 @@ class Admin:
         }
 
     def _repositories(self, now: float) -> dict[str, object]:
-        watchers = self._daemon.desk.watchers.watchers()
-        return {
-            repo: {
-                "head": watchers[repo].snapshot.head if watchers[repo].snapshot else None,  # type: ignore[union-attr]
-                "problem": watchers[repo].problem.value if watchers[repo].problem else None,  # type: ignore[union-attr]
-                "commits_last_hour": watchers[repo].commits_last_hour(now),
+        found: dict[str, object] = {}
+        for repo, watcher in sorted(self._daemon.desk.watchers.watchers().items()):
+            found[repo] = {
+                "head": watcher.snapshot.head if watcher.snapshot else None,
+                "problem": watcher.problem.value if watcher.problem else None,
+                "commits_last_hour": watcher.commits_last_hour(now),
             }
-            for repo in sorted(watchers)
-        }
+        return found
+
+
+def _redacted(value: object, redactor: Redactor) -> object:
+    """The same JSON value, every text in it without secrets: details hold words of providers and of user code."""
+    match value:
+        case str():
+            return redactor.text(value)
+        case Mapping():
+            return {key: _redacted(item, redactor) for key, item in value.items()}
+        case list():
+            return [_redacted(item, redactor) for item in value]
+        case _:
+            return value
 
 
 def _address(runner: web.AppRunner) -> str:

@@ -17,22 +17,28 @@ from flashd.core.retry import fault_of
 from flashd.wire import events as wire
 from flashd.wire.request_model import RunRequest
 from flashd.wire.strict_json import compact
+from flashd.wire.token_shapes import token_kind
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """metrics.json as read: its value, its strict JSON text, where it lies, and the file's size in bytes."""
+    """metrics.json as read: its value, its strict JSON text, where it lies, and the file's size in bytes.
+
+    `secret`: a token stands in it. It is never changed, so it is only referred to, and not shown in events or hashes.
+    """
 
     value: Mapping[str, JsonValue]
     text: str
     path: str
     commit: str
     size: int
+    secret: bool = False
 
 
 def metrics_of(value: Mapping[str, JsonValue], path: str, commit: str, size: int) -> Metrics:
     """metrics.json as a value, with its strict text."""
-    return Metrics(value, compact(dict(value)), path, commit, size)
+    text = compact(dict(value))
+    return Metrics(value, text, path, commit, size, secret=token_kind(text) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ def _over(kind: EventKind, base: Common, run: Run, moment: Moment) -> wire.Event
         ref = wire.MetricsRef(path=metrics.path, commit=metrics.commit, bytes=metrics.size) if metrics else None
         return wire.Succeeded(
             **base,
-            metrics=metrics.value if metrics else None,
+            metrics=metrics.value if metrics and not metrics.secret else None,
             metrics_ref=ref,
             artifacts=wire.Artifacts(repo=run.terms.repo, prefix=run.terms.prefix, commit=end.commit),
             attempts=attempts,

@@ -122,7 +122,9 @@ class ArtifactReader:
             if claim is not None and claim.ok:
                 state, metrics = await self._claimed_metrics(attempt, claim, head)
                 claim = replace(claim, metrics=state)
-        if wanted.heartbeat and claim is None:
+        # The worker's last heartbeat may say that a failure is the infrastructure's, so it is read beside one.
+        failed = claim is not None and not claim.ok and not claim.retriable
+        if failed or (wanted.heartbeat and claim is None):
             heartbeat = await self._heartbeat(attempt, head, notes)
             if heartbeat is not None:
                 at = self._clock.now() if not fresh else min(heartbeat.ts or attempt.requested_at, self._clock.now())

@@ -9,7 +9,8 @@ from flashd.adapters.clock import Clock, Random
 from flashd.adapters.hub import Hub
 from flashd.adapters.store import Store
 from flashd.config import Settings
-from flashd.daemon.desk import Alarms, BootSettings, Cloud, Desk, FleetLimits, Lease, Ledger
+from flashd.daemon.alarms import Alarms
+from flashd.daemon.desk import BootSettings, Cloud, Desk, FleetLimits, Lease, Ledger
 from flashd.daemon.memory import StateDirectory
 from flashd.daemon.observer import FleetObserver
 from flashd.daemon.supervisor import Daemon, Plan

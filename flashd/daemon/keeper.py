@@ -127,7 +127,8 @@ class Keeper:
             except Exception:
                 # One run's failure must never stop the daemon or another run.
                 log.exception("run_coroutine_failed", run_id=run_id)
-                self._desk.alarms.set("run_coroutine_failed", f"run {run_id}; it is tried again from Redis")
+                text = f"run {run_id}; it is tried again from Redis"
+                self._desk.alarms.incident("run_coroutine_failed", text, self._desk.clock.now())
                 await anyio.sleep(FAILED_RETRY_S)
             finally:
                 self.runners.pop(run_id, None)

@@ -62,7 +62,7 @@ class Leadership:
             self._trouble(f"Redis does not answer: {error}")
             return RETRY_S * desk.random.uniform(0.7, 1.3)
         except StoreAuthError as error:
-            self._trouble(f"Redis refuses us: {error}; set redis.url and reload")
+            self._trouble(f"Redis refuses us: {error}; renew redis_url and reload")
             return REFUSED_RETRY_S
         except StoreError as error:
             self._trouble(str(error))

@@ -132,6 +132,18 @@ class FleetObserver:
         return self._last_try_at
 
     @property
+    def slack_s(self) -> float:
+        """A complete list may be that old before the provider counts as unreadable."""
+        return self._slack_s
+
+    @property
+    def longest_turn_s(self) -> float:
+        """No pass takes longer, the pause after it included, unless the loop is stuck."""
+        return (
+            PASS_TIMEOUT_S + max(THROTTLE_MAX_S, AUTH_RETRY_S, self._interval_s * (1 + PERIOD_JITTER)) + LEAST_SLACK_S
+        )
+
+    @property
     def sight(self) -> Sight:
         """To be persisted by the daemon."""
         return self._sight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,27 +17,53 @@ from flashd.adapters.hub_http import HttpHub
 from flashd.adapters.notify import Notifier
 from flashd.adapters.store import Store, connect
 from flashd.config import Settings
-from flashd.daemon.admin import Admin
+from flashd.daemon.admin import Admin, Told
 from flashd.daemon.composition import Outside, Secrets, compose
 from flashd.daemon.health import Health
 from flashd.daemon.memory import StateDirectory
 from flashd.daemon.metrics import Metrics
+from flashd.daemon.reload import Means, Reloader
 from flashd.daemon.supervisor import Daemon
+from flashd.logs import Recent
 from flashd.providers.hyperstack import Hyperstack
 from flashd.providers.hyperstack import Settings as HyperstackSettings
+from flashd.redaction import Redactor
 
 log = structlog.get_logger(__name__)
 
 STOP_WITHIN_S = 9.0  # after SIGTERM; systemd and the contract give ten seconds
 HEALTH_INTERVAL_S = 2.0
+START_EXTENSION_S = 30.0
 RUN_SECRET_MAX_BYTES = 8 * 1024
 
 
-class CredentialsAtHand:
-    """The credentials in use; a reload replaces them for every request that follows."""
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the command line lends the daemon. `read_settings` reads them anew and raises ConfigError."""
 
-    def __init__(self, settings: Settings) -> None:
+    notifier: Notifier
+    redactor: Redactor
+    recent: Recent
+    read_settings: Callable[[], Settings]
+    set_log_level: Callable[[str], None]
+
+
+class CredentialsAtHand:
+    """The credentials in use, all known to `redactor`; a reload replaces them for every request that follows."""
+
+    def __init__(self, settings: Settings, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.renew(settings)
+
+    def renew(self, settings: Settings) -> None:
+        """Use these from now on."""
         self.settings = settings
+        found = settings.credentials
+        for secret in (found.hf_token, found.hf_box_token, found.hyperstack_api_key, found.redis_url):
+            if secret:
+                self._redactor.add(secret.reveal())
+        for name in sorted(self.run_secret_names()):
+            self.run_secret(name)
 
     def hf_token(self) -> str:
         return self.settings.credentials.hf_token.reveal()
@@ -51,14 +77,16 @@ class CredentialsAtHand:
         return self.settings.credentials.hyperstack_api_key.reveal()
 
     def run_secret(self, name: str) -> str | None:
-        """A run secret from the secrets directory, None when it is not there."""
+        """A run secret from the secrets directory, None when it is not there. Nobody logs it after this."""
         path = Path(self.settings.secrets.directory) / name
         try:
             if path.stat().st_size > RUN_SECRET_MAX_BYTES:
                 return None
-            return path.read_text().rstrip("\n")
+            secret = path.read_text().rstrip("\n")
         except (OSError, UnicodeError):
             return None
+        self._redactor.add(secret)
+        return secret
 
     def run_secret_names(self) -> frozenset[str]:
         try:
@@ -82,10 +110,10 @@ class Clients:
 
 
 @asynccontextmanager
-async def clients(settings: Settings) -> AsyncIterator[Clients]:
+async def clients(settings: Settings, redactor: Redactor | None = None) -> AsyncIterator[Clients]:
     """Clients that have not asked anything yet; closed on the way out."""
     clock, random = SystemClock(), system_random()
-    at_hand, metrics = CredentialsAtHand(settings), Metrics()
+    at_hand, metrics = CredentialsAtHand(settings, redactor or Redactor()), Metrics()
     owner = random.randbytes(16).hex()
     async with AsyncExitStack() as stack:
         store = connect(settings.credentials.redis_url.reveal(), settings.namespace, owner)
@@ -136,32 +164,37 @@ def assembled(settings: Settings, outside: Clients, state: StateDirectory) -> Da
     )
 
 
-async def run(settings: Settings, notifier: Notifier) -> None:
-    """Serve until SIGTERM or SIGINT; machines stay and are adopted by the next start."""
+async def run(settings: Settings, host: Host) -> None:
+    """Serve until SIGTERM or SIGINT; machines stay and are adopted by the next start. SIGHUP reloads."""
     with StateDirectory(Path(settings.state_directory)) as state:
-        async with clients(settings) as outside:
-            await _serve(assembled(settings, outside, state), outside, settings, notifier)
+        async with clients(settings, host.redactor) as outside:
+            await _serve(assembled(settings, outside, state), outside, settings, host)
 
 
-async def _serve(daemon: Daemon, outside: Clients, settings: Settings, notifier: Notifier) -> None:
+async def _serve(daemon: Daemon, outside: Clients, settings: Settings, host: Host) -> None:
     health = Health(daemon)
     outside.metrics.watch(daemon, health)
     daemon.desk.alarms.on_raise = _alarm_raised
     daemon.desk.alarms.on_clear = _alarm_cleared
-    admin = Admin(daemon, health, outside.metrics, settings.http.listen)
+    means = Means(host.read_settings, outside.at_hand.renew, outside.store.link.readdress, host.set_log_level)
+    reloader = Reloader(daemon.desk, settings, means)
+    told = Told(health, outside.metrics, reloader, host.redactor, host.recent)
+    admin = Admin(daemon, told, settings.http.listen)
     async with anyio.create_task_group() as group:
-        group.start_soon(_heed_signals, daemon)
+        group.start_soon(_heed_stop, daemon, health, host.notifier)
+        group.start_soon(_heed_reload, reloader, health, host.notifier)
         group.start_soon(admin.serve)
-        group.start_soon(_tell_systemd, health, notifier)
+        group.start_soon(_tell_systemd, daemon, health, host.notifier)
         await daemon.serve()
-        notifier.stopping("handed over")
+        log.info("handed_over", machines="stay")
         group.cancel_scope.cancel()
 
 
-async def _heed_signals(daemon: Daemon) -> None:
+async def _heed_stop(daemon: Daemon, health: Health, notifier: Notifier) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             log.info("stopping", signal=signal.Signals(number).name, machines="stay")
+            notifier.stopping(f"handing over; {health.status_line()}; machines stay")
             daemon.stop.set()
             await anyio.sleep(STOP_WITHIN_S)
             # What holds us up is an open create call; its intent is durable, the next leader settles it by name.
@@ -169,15 +202,27 @@ async def _heed_signals(daemon: Daemon) -> None:
             os._exit(0)
 
 
-async def _tell_systemd(health: Health, notifier: Notifier) -> None:
+async def _heed_reload(reloader: Reloader, health: Health, notifier: Notifier) -> None:
+    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+        async for _ in signals:
+            notifier.reloading()
+            await reloader.reload()
+            notifier.ready(health.status_line())
+
+
+async def _tell_systemd(daemon: Daemon, health: Health, notifier: Notifier) -> None:
     told_ready = False
-    while True:
+    while not daemon.stop.is_set():
+        moving = health.is_moving()
         if not told_ready and health.may_serve():
             notifier.ready(health.status_line())
             told_ready = True
-        elif told_ready:
+        else:
             notifier.status(health.status_line())
-        if health.is_moving():
+        if not told_ready and moving:
+            # A Redis that is away must not turn into a restart loop.
+            notifier.extend_timeout(START_EXTENSION_S)
+        if moving:
             notifier.ping()
         await anyio.sleep(HEALTH_INTERVAL_S)
 

@@ -56,7 +56,7 @@ def record(run: Run, moment: Moment) -> dict[str, str]:
         "pending": pending_of(run),
     }
     metrics = moment.metrics
-    if metrics is not None and len(metrics.text.encode()) <= METRICS_HASH_MAX_BYTES:
+    if metrics is not None and not metrics.secret and len(metrics.text.encode()) <= METRICS_HASH_MAX_BYTES:
         fields["metrics"] = metrics.text
     return fields
 

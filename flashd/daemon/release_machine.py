@@ -139,7 +139,8 @@ async def may_act(desk: Desk, row: LedgerRow) -> bool:
     """
     cloud = desk.clouds.get(row.provider)
     if cloud is None:
-        desk.alarms.set(f"provider_missing_{row.provider}", f"{row.name} was made there; configure it again")
+        text = f"{row.name} was made there; configure it again"
+        desk.alarms.incident(f"provider_missing_{row.provider}", text, desk.clock.now())
         return False
     if desk.safe_mode or not desk.lease.held:
         return False

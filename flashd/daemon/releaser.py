@@ -271,7 +271,7 @@ class Releaser:
         except FencedError:
             raise
         except StoreError as error:
-            self._desk.alarms.set("run_unreadable", f"{row.name} stays: {error}")
+            self._desk.alarms.incident("run_unreadable", f"{row.name} stays: {error}", self._desk.clock.now())
             await anyio.sleep(FAILED_RETRY_S)
             return
         present = self._desk.ledger.rows.get(row.name)

@@ -1,5 +1,7 @@
 """Files that boxes and workers leave in the Hub, from bytes to values. User code can write all of them: nothing raises.
 
+What it says goes on into events, hashes and logs: tokens in it are masked, or it is left out.
+
 parse_marker(raw) -> Marker | Invalid           `<provider>_attempt<N>.json`
 parse_heartbeat(raw) -> Heartbeat | Invalid     `heartbeat.json`, numbers finite or None
 parse_metrics(raw) -> Metrics | Invalid         `metrics.json`, any object
@@ -19,6 +21,7 @@ from pydantic import JsonValue
 
 from flashd.wire.commit_title import CommitEvent, CommitTitle, parse_commit_title
 from flashd.wire.strict_json import Reading, Unreadable, clean_text, compact, cut_text, read_json, sanitised
+from flashd.wire.token_shapes import masked, token_kind
 
 __all__ = [
     "CommitEvent",
@@ -215,7 +218,7 @@ def parse_preload(raw: bytes) -> PreloadResult | Invalid:
     return PreloadResult(
         preloaded=_names(body.get("preloaded")),
         already_cached=_names(body.get("already_cached")),
-        failed={name: _text(why, MAX_HEARTBEAT_ERROR_BYTES) or "" for name, why in pairs},
+        failed={masked(name): _text(why, MAX_HEARTBEAT_ERROR_BYTES) or "" for name, why in pairs},
         error=_text(body.get("error"), MAX_ERROR_BYTES),
     )
 
@@ -258,18 +261,19 @@ def _attempt(value: JsonValue) -> int | None:
 
 
 def _text(value: JsonValue, limit: int) -> str | None:
-    return cut_text(value, limit) if isinstance(value, str) else None
+    return cut_text(masked(value), limit) if isinstance(value, str) else None
 
 
 def _names(value: JsonValue) -> tuple[str, ...]:
     items = value if isinstance(value, list) else []
-    return tuple(cut_text(item, 256) for item in items if isinstance(item, str))
+    return tuple(cut_text(masked(item), 256) for item in items if isinstance(item, str))
 
 
 def _small_object(value: JsonValue) -> Mapping[str, JsonValue] | None:
-    if not isinstance(value, dict) or len(compact(value).encode()) > MAX_GPU_BYTES:
+    if not isinstance(value, dict):
         return None
-    return value
+    text = compact(value)
+    return value if len(text.encode()) <= MAX_GPU_BYTES and token_kind(text) is None else None
 
 
 def _history(value: JsonValue) -> tuple[tuple[float | None, ...], ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from flashd.wire.fields import RUN_ID_PATTERN
+from flashd.wire.token_shapes import masked
 
 MAX_TITLE_CHARACTERS = 1024
 _RUN_ID = re.compile(RUN_ID_PATTERN)
@@ -64,7 +65,7 @@ def parse_commit_title(title: str) -> CommitTitle | None:
         seed=seed,
         attempt=attempt,
         event=CommitEvent(event),
-        stage=said.get("stage") or None,
+        stage=masked(said.get("stage", "")) or None,
         step=_whole(said.get("step")),
         loss=_finite(said.get("loss")),
         liveness=said.get("liveness") == "1",
