@@ -24,7 +24,7 @@ SETUP_S = 0.1
 
 
 class ScriptedBoxes:
-    """A box host. A run's spec is `{"seconds": s, "ends": ["preempted", "ok"]}`: how its machines end, the last repeats.
+    """A box host; a run's spec is ` `{"seconds": s, "ends": ["preempted", "ok"]}`: how its machines end in turn.
 
     `ok`, `failed` (the worker's own error), `preempted` (says so itself), `off` (the machine switches itself off).
     """

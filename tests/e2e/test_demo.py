@@ -41,7 +41,7 @@ async def test_the_demo_succeeds_also_when_the_daemon_is_killed(short_path: Path
     assert 0 < report["billed_usd"] <= report["cost_usd"]
     assert "SIGKILL" in talk.decode()
     assert "no money is spent" in talk.decode()
-    assert list(short_path.iterdir()) == [], "the demo left files behind"
+    assert left_in(short_path) == []
 
 
 @pytest.mark.slow
@@ -68,8 +68,12 @@ async def test_ctrl_c_ends_the_demo_and_everything_it_started(short_path: Path, 
         process.send_signal(signal.SIGINT)
         await process.communicate()
     assert process.returncode == 130
-    assert list(short_path.iterdir()) == []
+    assert left_in(short_path) == []
     assert not [pid for pid in _commands() if str(short_path) in pid]
+
+
+def left_in(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
 
 
 def _commands() -> list[str]:

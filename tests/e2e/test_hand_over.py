@@ -26,7 +26,7 @@ async def until(fact: Callable[[], bool]) -> None:
 
 async def all_train(house: House) -> None:
     async with asyncio.timeout(20):
-        while [(await house.fields(run.run_id)).get("state") for run in RUNS] != ["training"] * len(RUNS):
+        while [(await house.fields(run.run_id)).get("state") for run in RUNS] != ["training"] * len(RUNS):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -49,7 +49,7 @@ def test_it_learns(tmp_path: Path) -> None:
     assert trained.code == 0, trained.output
     losses = [entry[2] for entry in trained.json("heartbeat.json").get("history", [])]
     metrics = trained.json("metrics.json")
-    assert metrics["accuracy"] >= 5 / 6
+    assert metrics["accuracy"] > 0.8
     assert losses[0] > 0.6 > 0.4 > metrics["loss"]
     assert set(trained.json("artifacts/adapter.json")) == {"rank", "base", "down", "up", "head"}
 
