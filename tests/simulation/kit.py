@@ -20,7 +20,8 @@ def live_through(scenario: Scenario, options: Options | None = None, *, max_atte
     async def whole(world: World) -> None:
         await scenario(world)
         await world.until(world.is_at_rest, 7200.0)
-        assert await check(world, max_attempts) == []
+        faults = await check(world, max_attempts)
+        assert not faults, "\n".join(faults) + "\n" + world.last_words()
 
     return simulate(SEED, whole, options)
 

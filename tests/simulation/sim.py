@@ -226,11 +226,11 @@ class World:
             assert self.loop.time() < end, f"not within {within_s} s of virtual time\n{self.last_words()}"
             await asyncio.sleep(every_s)
 
-    async def until_state(self, run_id: str, *states: str, within_s: float = 7200.0) -> None:
+    async def until_state(self, run_id: str, *states: str, within_s: float = 7200.0, every_s: float = 5.0) -> None:
         async def there() -> bool:
             return (await self.fields(run_id)).get("state") in states
 
-        await self.until(there, within_s)
+        await self.until(there, within_s, every_s)
 
     async def is_at_rest(self) -> bool:
         """Nothing alive that somebody pays for, and no row that waits for anything."""
