@@ -1,0 +1,19 @@
+"""A directory whose path is short enough for a unix socket."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def short_path(request: pytest.FixtureRequest) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="flashd-siege-"))
+    failed_before = request.session.testsfailed
+    yield directory
+    if request.session.testsfailed == failed_before:
+        shutil.rmtree(directory, ignore_errors=True)
