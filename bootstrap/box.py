@@ -110,7 +110,7 @@ class Box:
         return self._judge(worker.wait(self._watch_worker), before)
 
     def _judge(self, ended: Ended, before: dict[str, str]) -> Outcome:
-        claimed = ended.returncode == 0 or (ended.stopped in ("hang", "deadline") and says_done())
+        claimed = ended.returncode == 0 or (ended.stopped in ("hang", "deadline") and says_done(self._job))
         fault = metrics_fault() if claimed else ""
         if (claimed and not fault) or self._ending.proved_remotely(before):
             return Outcome(True)
@@ -131,7 +131,7 @@ class Box:
 
     def _watch_worker(self) -> str:
         reason = self._watch()
-        if reason or not says_done():
+        if reason or not says_done(self._job):
             self._done_since = None
             return reason
         self._done_since = self._done_since or time.monotonic()
@@ -155,11 +155,13 @@ class Box:
 
 
 def main() -> NoReturn:
-    code = 1
+    code, job = 1, None
     try:
-        code = Box(load_job(PAYLOAD)).run()
+        job = load_job(PAYLOAD)
+        code = Box(job).run()
     except Exception:
-        traceback.print_exc()
+        text = traceback.format_exc()
+        print(job.mask(text) if job else text)
     finally:
         sys.stdout.flush()
         os._exit(code)  # whatever thread or library hangs, the container ends

@@ -26,11 +26,11 @@ MAX_REFUSALS = 3  # then it is not the Hub that is at fault
 SIGKILL = 9
 
 
-def says_done() -> bool:
+def says_done(job: Job) -> bool:
     """The worker has stated that its results are written; only then may its process be ended for it."""
     if not (OUT / "metrics.json").exists():
         return False
-    return (OUT / "DONE").exists() or (read_heartbeat(OUT) or {}).get("stage") == "done"
+    return (OUT / "DONE").exists() or (read_heartbeat(job, OUT) or {}).get("stage") == "done"
 
 
 def metrics_path() -> Path | None:
@@ -70,7 +70,7 @@ class Ending:
 
     def worker_failed(self, code: int | None, uploader: Uploader) -> Outcome:
         """Exit codes are the job's own fault unless it says otherwise; a signal came from outside it."""
-        said = read_heartbeat(OUT) or uploader.foreign_heartbeat()
+        said = read_heartbeat(self._job, OUT) or uploader.foreign_heartbeat()
         text = str(said.get("error") or last_line(self._console))
         if code is None:
             return Outcome(False, f"worker cannot be killed: {text}", retriable=True, exit_code=1)
@@ -117,13 +117,16 @@ class Ending:
         files: dict[str, str] = end["files"]
         metrics = metrics_path()
         if outcome.ok and metrics is not None and not metrics_fault():
-            files[job.path("metrics.json")] = job.mask(metrics.read_bytes().decode())
+            text = metrics.read_bytes().decode()
+            if job.mask(text) != text:  # only then; else it stays as it is, byte for byte
+                text = json.dumps(job.clean(json.loads(text)))
+            files[job.path("metrics.json")] = text
             files[job.path("DONE")] = str(json.loads(files[job.marker_path])["ts"])
         if not outcome.ok:
             details = f"{job.mask(outcome.error)}\n\n{self._console.tail(ERROR_FILE_BYTES // 2)}"
             name = f"error_{job.phase}_attempt{job.attempt}.txt"
             files[job.path(name)] = details.replace("\0", "")[:ERROR_FILE_BYTES]
-        heartbeat = read_heartbeat(OUT)
+        heartbeat = read_heartbeat(job, OUT)
         if heartbeat is not None:
             files[job.path("heartbeat.json")] = encode_heartbeat(job, heartbeat).decode()
         return {**end, "title": job.title("end", heartbeat)}
@@ -146,7 +149,7 @@ class Ending:
             time.sleep(min(MAX_PAUSE_S, 2.0**tries) * PACE)
 
     def _push_once(self, tries: int) -> Any:
-        title = self._job.title("artifacts", read_heartbeat(OUT))
+        title = self._job.title("artifacts", read_heartbeat(self._job, OUT))
         return self._transfers.push(OUT / "artifacts", "artifacts", title, xet=tries % 2 == 0)
 
     def _has_artifacts(self) -> bool:

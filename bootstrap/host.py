@@ -60,7 +60,7 @@ class Host:
         except HostFailure as failure:
             self._settle(str(failure))
         except Exception as error:  # whatever it was, the daemon shall hear of it
-            traceback.print_exc()
+            self._say(traceback.format_exc())
             self._settle(f"{type(error).__name__}: {error}")
         self._shut_down_at_deadline()
 
@@ -180,7 +180,8 @@ class Host:
             return 124, f"no end after {limit_s:.0f} s"
         except OSError as error:
             return 127, str(error)
-        return done.returncode, done.stdout.decode("utf-8", "replace").strip()[-LOG_BYTES:]
+        # Twice what is kept: a secret at the cut is no longer whole and would not be masked.
+        return done.returncode, done.stdout.decode("utf-8", "replace").strip()[-2 * LOG_BYTES :]
 
     def _say(self, text: str) -> None:
         print(self._job.mask(f"flashd: {text}"), flush=True)

@@ -68,7 +68,7 @@ class Job:
             if isinstance(value, float):
                 value = f"{value:.6g}"
             if value is not None:
-                words.append(f"{key}={re.sub(r'[^A-Za-z0-9_.+-]', '_', str(value))[:64]}")
+                words.append(f"{key}={re.sub(r'[^A-Za-z0-9_.+-]', '_', self.mask(str(value)))[:64]}")
         if heartbeat and heartbeat.get("liveness"):
             words.append("liveness=1")
         return " ".join(words)
@@ -91,6 +91,16 @@ class Job:
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
+
+    def clean(self, value: object) -> object:
+        """A JSON value without secrets in its texts, and strict: NaN and infinities become null."""
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        if isinstance(value, dict):
+            return {self.mask(str(key)): self.clean(item) for key, item in value.items()}
+        return [self.clean(item) for item in value] if isinstance(value, list) else value
 
 
 def load_job(path: Path) -> Job:
@@ -125,17 +135,6 @@ def load_job(path: Path) -> Job:
         deadline_at=p["deadline_at"],
         secrets=_secret_forms(p["env"], p.get("secret_names") or []),
     )
-
-
-def finite(value: object) -> object:
-    """Strict JSON: NaN and infinities become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [finite(item) for item in value]
-    return value
 
 
 def write_atomically(path: Path, text: str) -> None:

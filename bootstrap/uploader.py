@@ -12,7 +12,7 @@ from typing import Any
 
 from bootstrap.children import Child, Console
 from bootstrap.hub_channel import HubChannel, HubFailure
-from bootstrap.job import PACE, Job, finite
+from bootstrap.job import PACE, Job
 
 MAX_HEARTBEAT_BYTES = 64_000
 MAX_HISTORY = 120
@@ -135,7 +135,7 @@ class Uploader(threading.Thread):
     def _heartbeat(self) -> dict[str, Any]:
         """The worker's newest, or `liveness` when it has nothing new to say."""
         now = round(self._channel.now(), 3)
-        worker = read_heartbeat(self._out)
+        worker = read_heartbeat(self._job, self._out)
         if worker is None:
             return {"stage": self.stage, "ts": now, "liveness": True}
         if self.stage == SAVING:  # the worker's own last words would look like a hang
@@ -176,10 +176,10 @@ class Uploader(threading.Thread):
             self._push = (self._begin_push(checkpoint), checkpoint)
 
 
-def read_heartbeat(out: Path) -> dict[str, Any] | None:
+def read_heartbeat(job: Job, out: Path) -> dict[str, Any] | None:
     """What the worker last said, only the members that mean something; None when it has said nothing readable."""
     try:
-        raw = json.loads((out / "heartbeat.json").read_bytes()[: 4 * MAX_HEARTBEAT_BYTES])
+        raw = job.clean(json.loads((out / "heartbeat.json").read_bytes()[: 4 * MAX_HEARTBEAT_BYTES]))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(raw, dict):
@@ -188,9 +188,9 @@ def read_heartbeat(out: Path) -> dict[str, Any] | None:
     step = raw.get("step")
     if isinstance(step, int) and not isinstance(step, bool) and step >= 0:
         heartbeat["step"] = step
-    ts = finite(raw.get("ts"))
+    ts = raw.get("ts")
     heartbeat["ts"] = ts if isinstance(ts, (int, float)) else round((out / "heartbeat.json").stat().st_mtime, 3)
-    heartbeat.update({key: finite(raw[key]) for key in OPTIONAL if key in raw})
+    heartbeat.update({key: raw[key] for key in OPTIONAL if key in raw})
     if isinstance(heartbeat.get("history"), list):
         heartbeat["history"] = heartbeat["history"][-MAX_HISTORY:]
     if isinstance(heartbeat.get("error"), str):
@@ -199,11 +199,11 @@ def read_heartbeat(out: Path) -> dict[str, Any] | None:
 
 
 def encode_heartbeat(job: Job, heartbeat: dict[str, Any]) -> bytes:
-    """`heartbeat.json`, tied to this attempt, masked, within its size."""
+    """`heartbeat.json`, tied to this attempt, within its size."""
     whole = heartbeat | {"run_id": job.run_id, "seed": job.seed, "attempt": job.attempt, "token": job.token}
     for dropped in ("", "history", "gpu", "error"):
         whole.pop(dropped, None)
-        body = job.mask(json.dumps(whole)).encode()
+        body = json.dumps(whole).encode()
         if len(body) <= MAX_HEARTBEAT_BYTES:
             break
     return body

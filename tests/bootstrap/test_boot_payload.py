@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
+from typing import Any
 
 import pytest
 
+from flashd.adapters.userdata import MAX_USER_DATA_BYTES, render_user_data
 from flashd.core.model import Attempt, Reason, Run
 from flashd.core.places import Place
 from flashd.daemon.boot import MissingSecretError, payload_of
@@ -22,7 +25,11 @@ VOLUME = {"volume": "weights", "size_gb": 200}
 
 
 def payload(
-    gpu: str = "L40", regions: tuple[str, ...] = (), known_secrets: dict[str, str] | None = None, **changes: object
+    gpu: str = "L40",
+    regions: tuple[str, ...] = (),
+    known_secrets: dict[str, str] | None = None,
+    accepted_secrets: tuple[str, ...] = tuple(SECRETS),
+    **changes: object,
 ) -> Payload:
     document = {
         "run_id": "r1",
@@ -31,7 +38,7 @@ def payload(
         "worker": {"image": "ghcr.io/x/y:{gpu}-{sm}", "secrets": ["WANDB_API_KEY"], "env": {"MINE": "1"}},
     }
     raw = json.dumps(document | changes).encode()
-    request = parse_request(raw, catalogue=class_names(), secrets=SECRETS, default_image="flash:1")
+    request = parse_request(raw, catalogue=class_names(), secrets=accepted_secrets, default_image="flash:1")
     assert not isinstance(request, Rejection), request
     place = Place("hyperstack", "acc", "NORWAY-1", gpu, "sku", 1.0)
     attempt = Attempt(2, "flash-demo-r1-aaaaaaaaaa-a2", "token", place, "", 0.0, 1000.0, Reason.DEADLINE)
@@ -94,3 +101,41 @@ def test_a_preload_keeps_its_mode_models_and_cache() -> None:
     told = payload(regions=("NORWAY-1",), mode="preload", cache=VOLUME, models=["acme/base", "acme/big"])
     assert (told.mode, told.models) == ("preload", ("acme/base", "acme/big"))
     assert told.cache is not None
+
+
+def noise(seed: int, size: int) -> str:
+    """Text that no compression makes smaller than 6 bits a character."""
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    return "".join(random.Random(seed).choices(alphabet, k=size))
+
+
+def plain(seed: int, size: int) -> str:
+    return noise(seed, size).replace("+", "0").replace("/", "1")
+
+
+@pytest.mark.parametrize("spec_bytes", [0, 500, 4_000, 9_000, 16_000, 60_000, 128 * 1024 - 2])
+@pytest.mark.parametrize("filled", ["env", "pip", "command", "models"])
+def test_the_largest_request_that_is_accepted_fits_a_machine(filled: str, spec_bytes: int) -> None:
+    """Whatever takes the 6 KiB, with 4 KiB of secrets, the longest names, and a spec that does not compress."""
+    limit = 6 * 1024 - 900
+    parts: dict[str, Any] = {
+        "env": {"env": {f"VARIABLE_{n}": noise(n, 88) for n in range(limit // 108)}},
+        "pip": {"pip": [f"package-{plain(n, 80)}" for n in range(limit // 92)]},
+        "command": {"command": ["sh", "-c", noise(1, limit)]},
+        "models": {},
+    }
+    models = [f"m{plain(n, 30)}/m{plain(-n, 60)}" for n in range(1, limit // 98)]
+    names = [f"SECRET_{n}" for n in range(8)]
+    told = payload(
+        known_secrets={name: noise(n, 512 - len(name)) for n, name in enumerate(names)},
+        accepted_secrets=tuple(names),
+        run_id="r" + plain(3, 127),
+        hub={"repo": f"{'o' * 40}/{'n' * 55}"},
+        worker={"image": "ghcr.io/x/y:1", "secrets": names, **parts[filled]},
+        spec=noise(4, spec_bytes),
+        cache=VOLUME,
+        models=models if filled == "models" else [],
+    )
+    assert len(render_user_data(told)) <= MAX_USER_DATA_BYTES
+    assert told.spec_in_hub or told.spec == noise(4, spec_bytes)
+    assert told.spec_in_hub == (spec_bytes > 9_000)

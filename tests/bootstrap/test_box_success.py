@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 import json
+import sys
 
+import pytest
+
+from flashd.core.model import Reason
 from flashd.wire.payload import PayloadHub, PayloadWorker
 from tests.bootstrap.box_world import OK_WORKER, PREFIX, REPO, BoxWorld
+from tests.bootstrap.test_deaths import assert_concluded
+
+PREDECESSOR = """
+import json, os, sys, time
+from huggingface_hub import HfApi
+api, phase = HfApi(), os.environ['RUN_MODE']
+def put(name, text):
+    where = f"{phase}/{os.environ['RUN_ID']}/seed{os.environ['SEED']}/{name}"
+    api.upload_file(path_or_fileobj=text.encode(), path_in_repo=where, repo_id=os.environ['HF_REPO'],
+                    repo_type='dataset')
+beat = {'stage': 'train', 'ts': time.time(), 'run_id': os.environ['RUN_ID'], 'seed': 7, 'attempt': '', 'step': 3}
+put('heartbeat.json', json.dumps(beat))
+put('adapter/adapter_config.json', '{}')
+metrics = json.dumps({'arm': os.environ['FLASH_ARM'], 'wall_seconds': 2})
+put('metrics.json', metrics)
+if LOCAL:
+    open(os.environ['FLASH_BOX_ROOT'] + '/tmp/metrics.json', 'w').write(metrics)
+put('DONE', str(time.time()))
+put('heartbeat.json', json.dumps({**beat, 'stage': 'done'}))
+os.abort()
+"""
 
 
 async def test_a_worker_that_exits_0_with_metrics_ends_in_one_commit(world: BoxWorld) -> None:
@@ -88,22 +113,31 @@ async def test_a_shell_script_is_a_worker(world: BoxWorld) -> None:
     assert world.json("metrics.json") == {"accuracy": 1}
 
 
-async def test_a_self_uploading_worker_that_crashes_at_exit_after_its_results_succeeds(world: BoxWorld) -> None:
-    """The predecessor's protocol: no token, files committed one by one, /tmp/metrics.json, a crash in the end."""
+@pytest.mark.parametrize("local", [True, False], ids=["with /tmp/metrics.json", "without"])
+async def test_the_predecessors_worker_runs_unchanged_and_succeeds_though_it_crashes_at_exit(
+    world: BoxWorld, local: bool
+) -> None:
+    """It uploads for itself, file by file, knows no token, and an earlier attempt left results of its own."""
     world.hub.commit(REPO, {f"{PREFIX}/DONE": "1.0", f"{PREFIX}/metrics.json": "{}"}, "an earlier attempt's")
-    world.worker(
-        "import os, time\n"
-        "from huggingface_hub import HfApi\n"
-        "api = HfApi()\n"
-        "for name, text in (('metrics.json', '{\"wall_seconds\": 2}'), ('DONE', str(time.time()))):\n"
-        f"    place = {{'path_in_repo': '{PREFIX}/' + name, 'repo_id': os.environ['HF_REPO']}}\n"
-        "    api.upload_file(path_or_fileobj=text.encode(), repo_type='dataset', **place)\n"
-        "os._exit(7)\n"
-    )
-    end = await world.run(world.payload())
+    world.worker("", "flash/__init__.py")
+    world.worker("", "flash/engine/__init__.py")
+    world.worker(PREDECESSOR.replace("LOCAL", str(local)), "flash/engine/worker.py")
+    command = (sys.executable, "-m", "flash.engine.worker")
+    end = await world.run(world.payload(worker=PayloadWorker("image", command)))
     assert end.code == 0, end.output
-    assert world.marker()["ok"] is True
-    assert world.json("metrics.json") == {"wall_seconds": 2}
+    assert world.json("metrics.json") == {"arm": "hyperstack", "wall_seconds": 2}
+    assert {"adapter/adapter_config.json", "heartbeat.json", "DONE"} <= set(world.names())
+    assert_concluded(world, None)
+
+
+async def test_the_predecessors_worker_that_says_retriable_is_tried_again(world: BoxWorld) -> None:
+    world.worker(
+        PREDECESSOR.partition("put('adapter")[0] + "put('heartbeat.json', json.dumps({**beat, 'error': 'hub',"
+        " 'retriable': True}))\nsys.exit(1)\n"
+    )
+    await world.run(world.payload())
+    assert (world.marker()["ok"], world.marker()["retriable"]) == (False, True)
+    assert_concluded(world, Reason.JOB_PREEMPTED)
 
 
 async def test_an_earlier_attempts_done_does_not_make_a_failing_worker_succeed(world: BoxWorld) -> None:
