@@ -48,7 +48,7 @@ from flashd.providers.hyperstack_wire import (
 BASE_URL = "https://infrahub-api.nexgencloud.com/v1"
 MACHINES = "/core/virtual-machines"
 NAME_MAX = 50
-BOOT_BYTES_MAX = 40_000  # 65,535 bytes of base64 are about 49,000 of text; the rest is margin
+BOOT_BYTES_MAX = 45_000  # 65,535 bytes of base64 are about 49,000 of text; the rest is margin
 CONSOLE_LINES = 500
 CONSOLE_TRIES = 10
 CONSOLE_PAUSE_S = 2.0

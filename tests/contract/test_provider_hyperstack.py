@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from flashd.adapters.clock import SystemClock, system_random
+from flashd.adapters.userdata import MAX_USER_DATA_BYTES
 from flashd.errors import CapacityError, NoCreditError, NotSentError, ProviderError, RejectedError, UnavailableError
 from flashd.providers.hyperstack import Hyperstack, Settings
 from tests.contract.hyperstack_kit import (
@@ -35,6 +37,14 @@ def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+async def test_hyperstack_takes_the_largest_payload_that_flashd_makes() -> None:
+    async with an_account(create=reply(200, {"instances": [ROW]})) as (cloud, _, _account):
+        order = replace(ORDER, user_data="#" * MAX_USER_DATA_BYTES)
+        assert (await cloud.launch(order)).machine_id
+        with pytest.raises(RejectedError):
+            await cloud.launch(replace(ORDER, user_data="#" * (MAX_USER_DATA_BYTES + 1)))
 
 
 REASONS: list[tuple[str, Reply, Reply, Reply, type[ProviderError]]] = [
