@@ -37,8 +37,7 @@ def attempt_cost(attempt: Attempt | PastAttempt, gone: Mapping[str, Gone], now: 
 
 def run_cost(run: Run, gone: Mapping[str, Gone], now: float) -> AttemptCost:
     """The sum over all attempts, each at its own price."""
-    attempts: tuple[Attempt | PastAttempt, ...] = run.history + ((run.attempt,) if run.attempt else ())
-    parts = [attempt_cost(attempt, gone, now) for attempt in attempts]
+    parts = [attempt_cost(attempt, gone, now) for attempt in run.attempts]
     return AttemptCost(round(sum(part.usd for part in parts), 6), all(part.final for part in parts))
 
 

@@ -8,6 +8,7 @@ from typing import assert_never
 from flashd.core.actions import Decision, EventKind, Save, SaveKind, StopAsking
 from flashd.core.model import Attempt, End, PastAttempt, Reason, Run, State
 from flashd.core.observations import Tick
+from flashd.core.releasing import names_of
 from flashd.core.retry import RULES as RETRY_RULES
 from flashd.core.retry import Again, may_retry, retry_delay_s
 from flashd.core.verdicts import Failure, Outcome, Success
@@ -41,9 +42,8 @@ def past(attempt: Attempt, failure: Failure, now: float, *, refunded: bool = Fal
 
 def finish(run: Run, end: End) -> Decision:
     """The terminal step. The present attempt's machine, if any, is handed to the releaser in the same step."""
-    names = tuple(past.name for past in run.history) + ((run.attempt.name,) if run.attempt else ())
     done = replace(run, state=end.state, end=end, sequence=run.sequence + 1, waiting=None, retry_at=None)
-    return Decision(done, Save(SaveKind.FINISH, _EVENT[end.state], release=names), (StopAsking(),))
+    return Decision(done, Save(SaveKind.FINISH, _EVENT[end.state], release=names_of(run)), (StopAsking(),))
 
 
 def conclude(run: Run, attempt: Attempt, outcome: Outcome, tick: Tick) -> Decision:
@@ -69,15 +69,13 @@ def again_or_fail(run: Run, failure: Failure, tick: Tick, *, avoid: Attempt) -> 
     """`run` has the ended attempt in its history and none in hand."""
     if not may_retry(run, failure.reason):
         return failed(run, failure.reason, _detail(run, failure), tick)
-    deadline_s = run.terms.deadline_s
-    if deadline_s is not None and tick.now >= run.accepted_at + deadline_s:
+    if run.deadline_at is not None and tick.now >= run.deadline_at:
         late = Failure(Reason.DEADLINE, f"deadline_s is reached; the last attempt: {failure.detail}", failure.commit)
         return failed(run, late.reason, _detail(run, late), tick)
     return _back_off(run, tick, avoid)
 
 
 def _back_off(run: Run, tick: Tick, avoid: Attempt) -> Decision:
-    rows = tuple(past.name for past in run.history)
     failures = sum(1 for past in run.history if RETRY_RULES[past.reason].again is not Again.NO)
     spot = f"{avoid.place.provider}/{avoid.place.region}"
     places = (*(place for place in run.avoid if place != spot), spot)[-AVOID_MAX:]
@@ -89,7 +87,9 @@ def _back_off(run: Run, tick: Tick, avoid: Attempt) -> Decision:
         waiting=None,
         avoid=places,
     )
-    return Decision(waiting, Save(SaveKind.REQUEUE, EventKind.ATTEMPT_FAILED, release=rows), wake_at=waiting.retry_at)
+    return Decision(
+        waiting, Save(SaveKind.REQUEUE, EventKind.ATTEMPT_FAILED, release=names_of(run)), wake_at=waiting.retry_at
+    )
 
 
 def failed(run: Run, reason: Reason, detail: str, tick: Tick) -> Decision:

@@ -24,10 +24,9 @@ NOT_SENT_RETRY_S = 5.0
 
 def machine_deadline(run: Run, place: Place, tick: Tick) -> tuple[float, Reason]:
     """When the machine must be gone, and for which reason: the smallest of wall limit, run deadline and money."""
-    terms = run.terms
-    limits = [(tick.now + terms.max_wall_s + tick.policy.provision_grace_s, Reason.DEADLINE)]
-    if terms.deadline_s is not None:
-        limits.append((run.accepted_at + terms.deadline_s, Reason.DEADLINE))
+    limits = [(tick.now + run.terms.max_wall_s + tick.policy.provision_grace_s, Reason.DEADLINE)]
+    if run.deadline_at is not None:
+        limits.append((run.deadline_at, Reason.DEADLINE))
     rest_usd = money_left(run, tick.gone, tick.now)
     if rest_usd is not None:
         limits.append((tick.now + seconds_for(rest_usd, place.usd_per_hour), Reason.BUDGET))

@@ -281,6 +281,17 @@ class Run:
         return self.state in TERMINAL
 
     @property
+    def attempts(self) -> tuple[PastAttempt | Attempt, ...]:
+        """Those that are over and the present one, oldest first."""
+        return (*self.history, self.attempt) if self.attempt is not None else self.history
+
+    @property
+    def deadline_at(self) -> float | None:
+        """When `deadline_s` is over; None without one."""
+        deadline_s = self.terms.deadline_s
+        return None if deadline_s is None else self.accepted_at + deadline_s
+
+    @property
     def attempts_left(self) -> int:
         return max(0, self.terms.max_attempts - self.attempts_used)
 

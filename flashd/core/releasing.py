@@ -51,7 +51,7 @@ def duty(row: LedgerRow, standing: RunStanding, run: Run | None) -> Duty:
 
 def names_of(run: Run) -> tuple[str, ...]:
     """Every machine name that the run asked for and that was not refused for sure, oldest first."""
-    return tuple(past.name for past in run.history) + ((run.attempt.name,) if run.attempt else ())
+    return tuple(attempt.name for attempt in run.attempts)
 
 
 def held_by(run: Run, rows: Mapping[str, LedgerRow]) -> tuple[str, ...]:
@@ -62,10 +62,9 @@ def held_by(run: Run, rows: Mapping[str, LedgerRow]) -> tuple[str, ...]:
 
 def final_proofs(run: Run, gone: Mapping[str, Gone], now: float) -> dict[str, Gone]:
     """The proofs that the final cost is made of: a name under which no machine was ever seen never existed."""
-    attempts = (*run.history, *((run.attempt,) if run.attempt else ()))
     never = {
         attempt.name: Gone(attempt.name, None, attempt.requested_at, now)
-        for attempt in attempts
+        for attempt in run.attempts
         if attempt.machine_id is None
     }
     return {**never, **gone}

@@ -31,19 +31,17 @@ def rest(run: Run, tick: Tick) -> Decision:
     """What the time alone makes of a run without an attempt."""
     if run.cancel is not None or run.doom is not None:
         return _last_look(run, tick)
-    end_at = _end_at(run)
-    if end_at is not None and tick.now >= end_at:
+    if run.deadline_at is not None and tick.now >= run.deadline_at:
         return _doomed(run, Reason.DEADLINE, "deadline_s was reached before another launch", tick)
     ready_at = _ready_at(run, tick)
     if ready_at > tick.now:
-        return Decision(run, acts=(StopAsking(),), wake_at=_earliest(ready_at, end_at))
-    return Decision(run, acts=(AskPlace(),), wake_at=end_at)
+        return Decision(run, acts=(StopAsking(),), wake_at=_earliest(ready_at, run.deadline_at))
+    return Decision(run, acts=(AskPlace(),), wake_at=run.deadline_at)
 
 
 def placed(run: Run, seen: Placed, tick: Tick) -> Decision:
     """What admission, placement or the store said. An answer that the run no longer waits for changes nothing."""
-    end_at = _end_at(run)
-    late = end_at is not None and tick.now >= end_at
+    late = run.deadline_at is not None and tick.now >= run.deadline_at
     if run.cancel is not None or run.doom is not None or late or _ready_at(run, tick) > tick.now:
         return rest(run, tick)
     match seen:
@@ -91,11 +89,6 @@ def _last_look(run: Run, tick: Tick) -> Decision:
     return Decision(run, acts=(StopAsking(), LookForLateSuccess()), wake_at=tick.now + RECHECK_S)
 
 
-def _end_at(run: Run) -> float | None:
-    deadline_s = run.terms.deadline_s
-    return run.accepted_at + deadline_s if deadline_s is not None else None
-
-
 def _ready_at(run: Run, tick: Tick) -> float:
     """From when on the run may launch: after its back-off, and after the proof that its earlier machine is gone."""
     ready_at = run.retry_at if run.retry_at is not None else tick.now
@@ -127,7 +120,7 @@ def _wait(run: Run, must: MustWait) -> Decision:
     waiting = Waiting(must.reason, must.places, must.next_try_at, must.detail)
     state = State.BACKOFF if run.state is State.BACKOFF else State.QUEUED
     known = run.waiting is not None and run.waiting.reason is must.reason and run.state is state
-    wake_at = _earliest(must.next_try_at, _end_at(run))
+    wake_at = _earliest(must.next_try_at, run.deadline_at)
     if known:
         return Decision(replace(run, waiting=waiting), wake_at=wake_at)
     waits = replace(run, state=state, waiting=waiting, sequence=run.sequence + 1)
