@@ -49,6 +49,7 @@ class Keeper:
         self._admission = admission
         self._group = group
         self._on_ended = on_ended
+        self._held: set[str] = set()  # runs with a coroutine, from the moment it is asked for
         self._early_cancels: dict[str, CancelAsked] = {}
         self.broken: dict[str, str] = {}  # run id -> why its stored state cannot be kept
 
@@ -63,18 +64,24 @@ class Keeper:
                     await self._adopt(loaded[run_id], ended=ended)
         log.info("runs_recovered", active=len(active), unreleased=len(unreleased))
 
+    @property
+    def kept(self) -> int:
+        """How many runs have a coroutine."""
+        return len(self._held)
+
     def start(self, kept: KeptRun, first: Observation = FIRST_SIGHT) -> None:
         """A coroutine for this run, unless it has one."""
         run_id = kept.run.terms.run_id
-        if run_id not in self.runners:
+        if run_id not in self._held:
+            self._held.add(run_id)
             self._admission.know(kept.run)
-            self._group.start_soon(self._keep, kept, first)
+            self._group.start_soon(self._hold, kept, first)
 
     def cancel(self, run_id: str, asked: CancelAsked) -> None:
         """Tell the run's coroutine; one that is just being made, or made again, is told when it is there."""
         if (runner := self.runners.get(run_id)) is not None:
             runner.mailbox.put(asked)
-        else:
+        elif run_id in self._held:
             self._early_cancels[run_id] = asked
 
     def gone(self, run_id: str, name: str) -> None:
@@ -107,6 +114,14 @@ class Keeper:
         self._desk.alarms.set("runs_unreadable", f"{len(self.broken)} stored runs cannot be read")
         log.error("run_unreadable", run_id=run_id, error=str(error))
 
+    async def _hold(self, kept: KeptRun, first: Observation) -> None:
+        run_id = kept.run.terms.run_id
+        try:
+            await self._keep(kept, first)
+        finally:
+            self._held.discard(run_id)
+            self._early_cancels.pop(run_id, None)
+
     async def _keep(self, kept: KeptRun, first: Observation) -> None:
         run_id = kept.run.terms.run_id
         while True:
@@ -117,7 +132,6 @@ class Keeper:
                 if (asked := self._early_cancels.pop(run_id, None)) is not None:
                     runner.mailbox.put(asked)
                 await runner.keep(first)
-                self.runners.pop(run_id, None)
                 await self._on_ended(KeptRun(runner.run, kept.request, journal.version))
                 return
             except FencedError:

@@ -102,7 +102,7 @@ class Daemon:
                 if self.state is not None:
                     group.start_soon(self._loop, "memory", partial(self.state.serve, desk))
                 rooms.recovered = True
-                log.info("working", runs=len(rooms.keeper.runners), machines=len(desk.ledger.rows))
+                log.info("working", runs=rooms.keeper.kept, machines=len(desk.ledger.rows))
         except* FencedError as fenced:
             log.error("fenced_off", error=str(fenced.exceptions[0]))
         finally:
