@@ -18,6 +18,7 @@ from flashd.adapters.notify import Notifier
 from flashd.adapters.store import Store, connect
 from flashd.config import Settings
 from flashd.daemon.admin import Admin, Told
+from flashd.daemon.alarms import Alarms
 from flashd.daemon.composition import Outside, Secrets, compose
 from flashd.daemon.health import Health
 from flashd.daemon.memory import StateDirectory
@@ -174,8 +175,7 @@ async def run(settings: Settings, host: Host) -> None:
 async def _serve(daemon: Daemon, outside: Clients, settings: Settings, host: Host) -> None:
     health = Health(daemon)
     outside.metrics.watch(daemon, health)
-    daemon.desk.alarms.on_raise = _alarm_raised
-    daemon.desk.alarms.on_clear = _alarm_cleared
+    log_alarms(daemon.desk.alarms)
     means = Means(host.read_settings, outside.at_hand.renew, outside.store.link.readdress, host.set_log_level)
     reloader = Reloader(daemon.desk, settings, means)
     told = Told(health, outside.metrics, reloader, host.redactor, host.recent)
@@ -227,9 +227,11 @@ async def _tell_systemd(daemon: Daemon, health: Health, notifier: Notifier) -> N
         await anyio.sleep(HEALTH_INTERVAL_S)
 
 
-def _alarm_raised(name: str, text: str) -> None:
-    log.error("alarm_raised", alarm=name, detail=text)
+def log_alarms(alarms: Alarms) -> None:
+    """Every alarm that goes up is a line at `err`."""
 
+    def raised(name: str, text: str) -> None:
+        log.error("alarm_raised", alarm=name, detail=text)
 
-def _alarm_cleared(name: str) -> None:
-    log.info("alarm_cleared", alarm=name)
+    alarms.on_raise = raised
+    alarms.on_clear = lambda name: log.info("alarm_cleared", alarm=name)

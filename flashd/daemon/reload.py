@@ -82,7 +82,7 @@ class Reloader:
         changed = [key for key in differing if is_live(key)]
         self._in_force |= {key: values[key] for key in changed}
         renewed = self._renewed(fresh)
-        self.pending = tuple(".".join(key) for key in differing if not is_live(key))
+        self.pending = tuple(".".join(key) for key in differing if not is_live(key) and key[0] != "redis")
         self._means.renew(fresh)
         renewed += await self._redis(fresh.credentials.redis_url)
         self._desk.policy = self._policy(fresh)
@@ -112,7 +112,7 @@ class Reloader:
         if url == old:
             return []
         if _server(url.reveal()) != _server(old.reveal()):
-            self.pending = tuple(dict.fromkeys((*self.pending, "redis.url")))
+            self.pending = (*self.pending, "redis.url")
             return []
         self._credentials = replace(self._credentials, redis_url=url)
         await self._means.readdress(url.reveal())

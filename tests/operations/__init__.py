@@ -1,0 +1,1 @@
+"""What an operator sees: alarms, health, reload, alert rules, and pages that say what is true."""
