@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from flashd.core.model import Attempt, Claim, PastAttempt
+from flashd.core.model import Attempt, Claim, Evidence, PastAttempt
 from flashd.core.observations import Beat
 from flashd.wire.artifacts import Heartbeat, Marker
 from flashd.wire.commit_title import CommitEvent, CommitTitle
-
-MARKER = "marker"
-DONE = "done"
 
 
 def marker_is_of(marker: Marker, attempt: Attempt | PastAttempt) -> bool:
@@ -19,7 +16,7 @@ def marker_is_of(marker: Marker, attempt: Attempt | PastAttempt) -> bool:
 def marker_claim(marker: Marker, commit: str, now: float) -> Claim:
     """What a marker of this attempt claims."""
     return Claim(
-        evidence=MARKER,
+        evidence=Evidence.MARKER,
         ok=marker.ok,
         commit=commit,
         seen_at=now,

@@ -105,11 +105,18 @@ class MetricsState(StrEnum):
     UNREADABLE = "unreadable"
 
 
+class Evidence(StrEnum):
+    """What the worker said its end with: its marker, or DONE without one."""
+
+    MARKER = "marker"
+    DONE = "done"
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The worker's own word on its end: the marker (`marker`) or DONE without one (`done`)."""
+    """The worker's own word on its end."""
 
-    evidence: str
+    evidence: Evidence
     ok: bool
     commit: str
     seen_at: float

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from flashd.core.model import Attempt, Claim, MetricsState, Reason, Run
+from flashd.core.model import Attempt, Claim, Evidence, MetricsState, Reason, Run
 from flashd.core.observations import Tick
 
 DEADLINE_EXIT_CODE = 124
@@ -28,7 +28,7 @@ class Look:
 class Success:
     """The attempt succeeded: `evidence` at `commit`."""
 
-    evidence: str
+    evidence: Evidence
     commit: str
 
 
@@ -59,7 +59,7 @@ class Due:
 
 def failed_by_marker(look: Look) -> Outcome | None:
     claim = look.attempt.claim
-    if claim is None or claim.ok or claim.evidence != "marker":
+    if claim is None or claim.ok or claim.evidence is not Evidence.MARKER:
         return None
     text = claim.error or "the worker ended without an error text"
     if claim.exit_code == DEADLINE_EXIT_CODE and not claim.retriable:
@@ -98,7 +98,9 @@ def metrics_stay_unreadable(look: Look) -> Outcome | None:
 def done_in_grace(look: Look) -> bool:
     """A DONE without a marker waits for the marker, unless the host is dead, out of time or no longer wanted."""
     claim = look.attempt.claim
-    if claim is None or claim.evidence != "done" or host_is_dead(look.attempt) or look.run.cancel is not None:
+    if claim is None or claim.evidence is not Evidence.DONE:
+        return False
+    if host_is_dead(look.attempt) or look.run.cancel is not None:
         return False
     return look.tick.now < grace_ends_at(look, claim)
 
@@ -223,7 +225,7 @@ def merge_claim(known: Claim | None, read: Claim | None, now: float, *, fresh: b
     """
     if known is None:
         return _first_seen(read, now) if read is not None else None
-    if read is None or (known.evidence == "marker" and read.evidence == "done"):
+    if read is None or (known.evidence is Evidence.MARKER and read.evidence is Evidence.DONE):
         return _not_shown_again(known, now) if fresh else known
     if known.evidence != read.evidence or known.ok != read.ok:
         return _first_seen(read, now)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from flashd.adapters.clock import Clock
 from flashd.adapters.hub import Absent, Commit, Hub, Present, ReadAnswer, TooLarge
 from flashd.core import artifacts as rules
-from flashd.core.model import Attempt, Claim, MetricsState, PastAttempt, Terms
+from flashd.core.model import Attempt, Claim, Evidence, MetricsState, PastAttempt, Terms
 from flashd.core.names import marker_path
 from flashd.core.observations import ArtifactsRead, Beat
 from flashd.daemon.announce import Metrics, metrics_of
@@ -160,11 +160,11 @@ class ArtifactReader:
         commit = await self._watcher.last_change(attempt.head or None, head, path)
         if commit is not None and not rules.done_counts(parse_commit_title(commit.title), attempt):
             return None
-        return Claim(evidence=rules.DONE, ok=True, commit=head, seen_at=self._clock.now())
+        return Claim(evidence=Evidence.DONE, ok=True, commit=head, seen_at=self._clock.now())
 
     async def _claimed_metrics(self, attempt: Attempt, claim: Claim, head: str) -> tuple[MetricsState, Metrics | None]:
         path = f"{self._terms.prefix}/metrics.json"
-        if claim.evidence == rules.DONE:
+        if claim.evidence is Evidence.DONE:
             changed = await self._watcher.changed_since(attempt.head or None, head, (path,))
             if not changed.get(path, False):
                 return MetricsState.ABSENT, None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flashd.core import artifacts as rules
-from flashd.core.model import Claim, MetricsState, State
+from flashd.core.model import Claim, Evidence, MetricsState, State
 from flashd.wire.commit_title import parse_commit_title
 from tests.bootstrap.daemon_view import Story, conclusion
 from tests.bootstrap.fleet_of_boxes import REPO, START, Box, Fleet
@@ -38,7 +38,7 @@ def verdict_of(fleet: Fleet, box: Box) -> State:
         assert title is not None, one.title
         beats.append(rules.beat_of_title(title, T0 + one.time - box.starts_at))
     assert box.ended_at is not None
-    claim = Claim("marker", True, commits[-1].id, 0.0, metrics=MetricsState.PRESENT)
+    claim = Claim(Evidence.MARKER, True, commits[-1].id, 0.0, metrics=MetricsState.PRESENT)
     story = Story(
         active_s=0.0,
         beats=tuple(beat for beat in beats if beat is not None),

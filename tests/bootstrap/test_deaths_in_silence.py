@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from flashd.core.machines import MachinePhase
-from flashd.core.model import Claim, MetricsState, Reason, Run, State
+from flashd.core.model import Claim, Evidence, MetricsState, Reason, Run, State
 from tests.bootstrap.daemon_view import MISSING, Story, beat, conclusion
 from tests.core.kit import POLICY, booting, with_attempt
 
@@ -23,11 +23,11 @@ SETTLE_S = POLICY.hub_settle_s + 15.0  # two fresh reads, and one look at the ma
 
 
 def done(metrics: MetricsState) -> Claim:
-    return Claim("done", True, "e" * 40, 0.0, metrics=metrics)
+    return Claim(Evidence.DONE, True, "e" * 40, 0.0, metrics=metrics)
 
 
 def marker(metrics: MetricsState) -> Claim:
-    return Claim("marker", True, "e" * 40, 0.0, metrics=metrics)
+    return Claim(Evidence.MARKER, True, "e" * 40, 0.0, metrics=metrics)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from flashd.core.machines import Machine, MachinePhase
-from flashd.core.model import Claim, MetricsState, Reason, Run
+from flashd.core.model import Claim, Evidence, MetricsState, Reason, Run
 from flashd.core.names import launch_label
 from flashd.core.observations import (
     ArtifactsRead,
@@ -112,12 +112,12 @@ def a_claim(chance: Random, now: float) -> Claim | None:
     metrics = chance.choice([MetricsState.PRESENT, MetricsState.ABSENT, MetricsState.UNREADABLE])
     match chance.randrange(8):
         case 0:
-            return Claim("marker", True, "e" * 40, now, metrics=metrics)
+            return Claim(Evidence.MARKER, True, "e" * 40, now, metrics=metrics)
         case 1:
             exit_code = chance.choice([1, 124, None])
-            return Claim("marker", False, "e" * 40, now, chance.random() < 0.7, "boom", exit_code)
+            return Claim(Evidence.MARKER, False, "e" * 40, now, chance.random() < 0.7, "boom", exit_code)
         case 2:
-            return Claim("done", True, "f" * 40, now, metrics=metrics)
+            return Claim(Evidence.DONE, True, "f" * 40, now, metrics=metrics)
         case _:
             return None
 
@@ -143,7 +143,7 @@ def an_artifacts_read(chance: Random, run: Run, now: float, *, fresh: bool) -> A
 
 def a_last_look(chance: Random, run: Run, now: float) -> Observation:
     number = chance.choice(run.history).number if run.history else 0
-    found = LateSuccess(number, Claim("marker", True, "e" * 40, now, metrics=MetricsState.PRESENT))
+    found = LateSuccess(number, Claim(Evidence.MARKER, True, "e" * 40, now, metrics=MetricsState.PRESENT))
     answers: list[Observation] = [found, NoLateSuccess(), NoLateSuccess(), HubUnreadable()]
     return chance.choice(answers)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flashd.core.launching import begin, made
 from flashd.core.ledger import Gone
-from flashd.core.model import Attempt, Claim, MetricsState, Run, State, Terms
+from flashd.core.model import Attempt, Claim, Evidence, MetricsState, Run, State, Terms
 from flashd.core.observations import Granted, Made, Tick
 from flashd.core.places import Offer, Place
 from flashd.core.policy import Policy
@@ -87,7 +87,7 @@ def attempt_of(run: Run) -> Attempt:
 
 
 def claim(ok: bool = True, **changes: object) -> Claim:
-    base = Claim("marker", ok, "e" * 40, T0 + 1000, metrics=MetricsState.PRESENT if ok else MetricsState.UNASKED)
+    base = Claim(Evidence.MARKER, ok, "e" * 40, T0 + 1000, metrics=MetricsState.PRESENT if ok else MetricsState.UNASKED)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 

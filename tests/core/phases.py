@@ -8,7 +8,7 @@ from flashd.core.actions import Decision
 from flashd.core.ending import conclude
 from flashd.core.lifecycle import decide
 from flashd.core.machines import Machine, MachinePhase
-from flashd.core.model import Claim, MetricsState, Reason, Run, State
+from flashd.core.model import Claim, Evidence, MetricsState, Reason, Run, State
 from flashd.core.observations import (
     ArtifactsRead,
     Beat,
@@ -24,7 +24,7 @@ RUNNING = Machine("77", NAME, MachinePhase.RUNNING, "ACTIVE", T0)
 ERROR = replace(RUNNING, phase=MachinePhase.FAILED, raw_status="ERROR")
 OK = claim()
 OK_UNREADABLE = claim(metrics=MetricsState.UNREADABLE)
-DONE = Claim("done", True, "f" * 40, 0.0, metrics=MetricsState.PRESENT)
+DONE = Claim(Evidence.DONE, True, "f" * 40, 0.0, metrics=MetricsState.PRESENT)
 
 
 def tell(run: Run, seen: Observation, at: float, **changes: object) -> Decision:

@@ -15,7 +15,7 @@ from flashd.core.artifacts import (
     marker_is_of,
 )
 from flashd.core.ending import past
-from flashd.core.model import Claim, Reason
+from flashd.core.model import Claim, Evidence, Reason
 from flashd.core.observations import Beat
 from flashd.core.verdicts import Failure
 from flashd.wire.artifacts import Heartbeat, Marker
@@ -37,7 +37,7 @@ def test_scenario_11_a_marker_of_another_attempt_or_token_is_not_ours(number: in
 
 def test_a_marker_claims_what_it_says() -> None:
     said = Marker(ok=False, attempt=0, token=TOKEN, retriable=True, error="pip", exit_code=3)
-    assert marker_claim(said, "c" * 40, T0) == Claim("marker", False, "c" * 40, T0, True, "pip", 3)
+    assert marker_claim(said, "c" * 40, T0) == Claim(Evidence.MARKER, False, "c" * 40, T0, True, "pip", 3)
     assert marker_claim(Marker(ok=True, attempt=0, token=TOKEN), "c" * 40, T0).error == ""
 
 

@@ -27,7 +27,7 @@ from flashd.core.cost import money_left
 from flashd.core.ledger import Gone
 from flashd.core.lifecycle import GRAPH, decide
 from flashd.core.machines import Machine, MachinePhase
-from flashd.core.model import TERMINAL, AttemptPhase, Claim, MetricsState, Run, State
+from flashd.core.model import TERMINAL, AttemptPhase, Claim, Evidence, MetricsState, Run, State
 from flashd.core.observations import (
     ArtifactsRead,
     CancelAsked,
@@ -241,7 +241,7 @@ def in_good_times(history: History, act: Act) -> Observation | None:
         case ReadMachine():
             return MachineRead(running(run))
         case ReadArtifacts():
-            claim = Claim("marker", True, "e" * 40, now, metrics=MetricsState.PRESENT)
+            claim = Claim(Evidence.MARKER, True, "e" * 40, now, metrics=MetricsState.PRESENT)
             return ArtifactsRead(number, "e" * 40, now, claim, (), True)
         case LookForLateSuccess():
             return NoLateSuccess()

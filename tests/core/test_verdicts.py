@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flashd.core.model import CancelRequest, Claim, MetricsState, Reason, Run, Trouble
+from flashd.core.model import CancelRequest, Claim, Evidence, MetricsState, Reason, Run, Trouble
 from flashd.core.verdicts import (
     Due,
     Failure,
@@ -20,7 +20,7 @@ from flashd.core.verdicts import (
 from tests.core.kit import T0, attempt_of, booting, claim, tick, training, with_attempt
 
 SHA = "e" * 40
-DONE = Claim("done", True, SHA, T0 + 1000, metrics=MetricsState.PRESENT)
+DONE = Claim(Evidence.DONE, True, SHA, T0 + 1000, metrics=MetricsState.PRESENT)
 
 
 def look(run: Run, now: float = T0 + 1000, **changes: object) -> Look:
@@ -31,7 +31,7 @@ def claiming(known: Claim, **changes: object) -> Run:
     return with_attempt(training(), claim=known, **changes)
 
 
-def unreadable(seconds: float, evidence: str = "marker") -> Claim:
+def unreadable(seconds: float, evidence: Evidence = Evidence.MARKER) -> Claim:
     return claim(evidence=evidence, metrics=MetricsState.UNREADABLE, unread_s=seconds)
 
 
@@ -57,7 +57,7 @@ WORKER: list[tuple[str, Run, tuple[str, str] | str | None]] = [
     ("exit 124 of a pre-empted box", claiming(replace(BOX_DEADLINE, retriable=True)), ("job_preempted", "124 s")),
     ("DONE in its grace", claiming(DONE), None),
     ("DONE in its grace, metrics absent", claiming(replace(DONE, metrics=MetricsState.ABSENT)), None),
-    ("DONE in its grace, metrics unreadable", claiming(unreadable(999, "done")), None),
+    ("DONE in its grace, metrics unreadable", claiming(unreadable(999, Evidence.DONE)), None),
 ]
 
 
