@@ -56,8 +56,15 @@ def limited(seconds: float, watch: Callable[[], str] = str) -> Callable[[], str]
     return lambda: watch() or ("limit" if time.monotonic() > until else "")
 
 
+def cache_home(job: Job) -> str | None:
+    """The weight cache's HF_HOME; None unless its disk is there, which its marker shows."""
+    mount = ROOT / job.cache_mount.lstrip("/")
+    return str(mount / "hf-cache") if job.cache_mount and (mount / job.cache_marker).is_file() else None
+
+
 def base_env(job: Job) -> dict[str, str]:
-    return {**os.environ, **job.env, "HF_ENDPOINT": job.endpoint}
+    home = cache_home(job)
+    return {**os.environ, **({"HF_HOME": home} if home else {}), **job.env, "HF_ENDPOINT": job.endpoint}
 
 
 def last_line(console: Console) -> str:
@@ -76,7 +83,7 @@ class Transfers:
         self._console = console
 
     def fetch(self, task: dict[str, Any], xet: bool = True) -> Child:
-        return self._start("fetch", task, xet)
+        return self.start("fetch", task, xet)
 
     def push(self, folder: Path, path: str, title: str, extra: dict[str, str] | None = None, xet: bool = True) -> Child:
         """`folder` to `path` below the prefix; a checkpoint takes the older ones' place in the same commit."""
@@ -88,9 +95,9 @@ class Transfers:
             "extra": extra or {},
             "prune": path.startswith("checkpoint/"),
         }
-        return self._start("push", task, xet)
+        return self.start("push", task, xet)
 
-    def _start(self, verb: str, task: dict[str, Any], xet: bool) -> Child:
+    def start(self, verb: str, task: dict[str, Any], xet: bool) -> Child:
         env = base_env(self._job) | {"FLASH_HUB_FILES": json.dumps(task), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         if not xet:  # a frozen Xet transfer shows no error; plain HTTP from the same machine works
             env["HF_HUB_DISABLE_XET"] = "1"

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -19,6 +20,7 @@ from bootstrap.children import Child, Console, Ended
 from bootstrap.ending import Ending, metrics_fault, says_done
 from bootstrap.hub_channel import HubChannel, publish_end
 from bootstrap.job import PACE, Job, load_job, write_atomically
+from bootstrap.preload import Preload
 from bootstrap.preparation import Preparation, Stopped
 from bootstrap.uploader import Uploader
 
@@ -26,6 +28,8 @@ END = STATE / "end.json"
 PUBLISHED = STATE / "end.published"
 END_RESERVE_S = 120.0  # before deadline_at, so that the end is committed while the machine still lives
 END_MIN_S = 300.0  # the end is tried this long even past the deadline
+HANG_PATIENCE_S = 120.0  # past the deadline
+TICK_S = 0.5
 EXIT_PATIENCE_S = 120.0  # a worker that has said it is done and does not exit
 UPLOADER_PATIENCE_S = 15.0
 
@@ -41,6 +45,7 @@ class Box:
         self._preparation = Preparation(job, self._channel, self._console, self._watch)
         self._ending = Ending(job, self._channel, self._console)
         self._signalled = 0
+        self._ended = threading.Event()
         self._done_since: float | None = None
         self._started = time.monotonic()
         self._reserve_s = min(END_RESERVE_S, 0.1 * job.max_wall_s, max(0.0, 0.1 * (job.deadline_at - time.time())))
@@ -49,13 +54,23 @@ class Box:
         """The process's exit status: 0 only if the attempt's end is ok and committed."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
+        threading.Thread(target=self._end_anyhow, daemon=True).start()
         end = self._kept_end() or self._attempt()
+        self._ended.set()
         if not PUBLISHED.exists():
             until = max(self._job.deadline_at, self._channel.now() + END_MIN_S * PACE)
             if not publish_end(self._channel, end, until):
                 return 1
             self._keep(PUBLISHED, "")
         return 0 if end["ok"] else 1
+
+    def _end_anyhow(self) -> None:
+        """Whatever hangs for good, a disk that is gone for instance, the attempt ends and says so."""
+        while not self._ended.wait(TICK_S):
+            if self._channel.now() > self._job.deadline_at + HANG_PATIENCE_S * PACE:
+                hung = Outcome(False, "deadline: the attempt's time is over and the box hangs", exit_code=DEADLINE_EXIT)
+                publish_end(self._channel, self._ending.bare(hung), self._channel.now() + HANG_PATIENCE_S * PACE)
+                os._exit(1)
 
     def _kept_end(self) -> dict[str, Any] | None:
         """A container that was restarted after its attempt ended publishes that end again and trains nothing."""
@@ -88,11 +103,14 @@ class Box:
         return end
 
     def _train(self) -> Outcome:
-        if self._job.mode != "train":
+        if self._job.mode not in ("train", "preload"):
             return Outcome(False, f"mode {self._job.mode!r} is not known to this box", exit_code=1)
         prepare = self._preparation
         prepare.clean()
         self._uploader.start()
+        if self._job.mode == "preload":
+            self._stage("preload")
+            return Preload(self._job, prepare, self._console, self._watch).run()
         before = prepare.results_there()
         spec = prepare.spec()
         self._stage("code")

@@ -126,6 +126,9 @@ class Ending:
             details = f"{job.mask(outcome.error)}\n\n{self._console.tail(ERROR_FILE_BYTES // 2)}"
             name = f"error_{job.phase}_attempt{job.attempt}.txt"
             files[job.path(name)] = details.replace("\0", "")[:ERROR_FILE_BYTES]
+        preloaded = OUT / "preload_result.json"
+        if job.mode == "preload" and preloaded.is_file():
+            files[job.path(preloaded.name)] = preloaded.read_text()
         heartbeat = read_heartbeat(job, OUT)
         if heartbeat is not None:
             files[job.path("heartbeat.json")] = encode_heartbeat(job, heartbeat).decode()

@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from bootstrap.cache_disk import mount_cache
 from bootstrap.hub_channel import HubChannel, HubFailure, publish_end
 from bootstrap.job import PACE, ROOT, Job, load_job
 
@@ -45,16 +46,22 @@ class Host:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._channel = HubChannel(job.endpoint, job.repo, job.env.get("HF_TOKEN", ""))
+        self._cold = "the cache disk was not looked for"  # why the weights cannot be kept; "" = mounted
         self._log_path = job.path(f"{job.provider}_boot_attempt{job.attempt}.log")
 
     def run(self) -> None:
         boot = threading.Thread(target=self._commit_boot, daemon=True)
         boot.start()
         boot.join(BOOT_COMMIT_PATIENCE_S * PACE)
+        cache = threading.Thread(target=self._mount_cache, daemon=True)
         try:
             self._close_metadata()
+            cache.start()  # the disk is attached while the machine runs already
             self._await_ready()
             self._pull()
+            cache.join()
+            if self._cold and self._job.mode == "preload":  # a training run only starts cold
+                raise HostFailure(self._cold)
             self._start()
             self._settle(f"container ended with exit code {self._follow()} and left no marker")
         except HostFailure as failure:
@@ -109,11 +116,25 @@ class Host:
         options = ["--init", "--gpus", "all", "--shm-size=16g", "--network", "host", "--user", "0:0"]
         options += ["--stop-timeout", "120", "--log-driver", "json-file", "--log-opt", "max-size=50m"]
         options += ["-v", f"{HOME}:{CONTAINER_HOME}", "-w", CONTAINER_HOME]
+        if not self._cold:
+            options += ["-v", f"{self._mount_point}:{self._job.cache_mount}"]
         inside = ["python3", f"{CONTAINER_HOME}/{ARCHIVE.name}", "box"]
         code, text = self._command(["docker", "run", "-d", "--name", CONTAINER, *options, self._job.image, *inside])
         if code:
             raise HostFailure(f"docker run failed with {code}: {text}")
         self._say(f"container started: {text}")
+
+    @property
+    def _mount_point(self) -> Path:
+        return ROOT / self._job.cache_mount.lstrip("/")
+
+    def _mount_cache(self) -> None:
+        try:
+            self._cold = mount_cache(self._job, self._mount_point, self._command)
+        except OSError as error:
+            self._cold = f"cache disk: {error}"
+        if self._cold:
+            self._say(self._cold)
 
     def _follow(self) -> str:
         """The container's exit code, once it has ended by itself or at the deadline."""

@@ -1,7 +1,7 @@
 """Folders from and to the Hub through `huggingface_hub` (0.30 or newer), as a child process that can be killed.
 
-`python3 box.zip hub_files fetch|push` reads one JSON object from the environment variable FLASH_HUB_FILES.
-Exit status: 0 done, 2 not there, 3 no usable library, 4 the Hub will never take it, 1 anything else.
+`python3 box.zip hub_files fetch|push|preload` reads one JSON object from the environment variable FLASH_HUB_FILES.
+Exit status: 0 done, 2 not there, 3 no usable library, 4 the Hub will never do it, 5 done before, 1 anything else.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from bootstrap.job import PACE
 
-ABSENT, NO_LIBRARY, REFUSED = 2, 3, 4
-REFUSED_CONTENT = (400, 413, 422)
+ABSENT, NO_LIBRARY, REFUSED, ALREADY = 2, 3, 4, 5
+NEVER = {"push": (400, 413, 422), "preload": (401, 403, 404)}  # answers that no repetition changes
+IGNORED_WEIGHTS = ["*.pth", "*.gguf", "original/*", "*.onnx", "*.msgpack", "*.h5"]  # the same weights once more
 CONNECT_S, READ_S = 10.0, 60.0 * PACE
 PARALLEL = 8
 FULL_SHA = re.compile(r"[0-9a-f]{40}")
@@ -130,17 +132,43 @@ def push(job: dict[str, Any]) -> dict[str, Any]:
     return {"commit": done.oid, "files": len(local)}
 
 
+def preload(job: dict[str, Any]) -> dict[str, Any]:
+    """The model `model`, whole, into the cache directory `into`; files of another size than the Hub's are replaced."""
+    api, model = _api(), job["model"]
+    revision = api.repo_info(model).sha
+    sizes = _listing(api, model, revision, "", "model")
+    wanted = {name: sizes[name] for name in sizes if not any(fnmatch(name, one) for one in IGNORED_WEIGHTS)}
+    home = Path(job["into"], f"models--{model.replace('/', '--')}")
+    folder, head = home / "snapshots" / revision, home / "refs/main"
+    wrong = _wrong(folder, wanted)
+    if not wrong and head.is_file() and head.read_text() == revision:
+        return {"already": True}
+    for name in wrong:
+        (folder / name).resolve().unlink(missing_ok=True)  # else it would be taken for the file by its name
+    api.snapshot_download(model, cache_dir=job["into"], ignore_patterns=IGNORED_WEIGHTS)
+    wrong = _wrong(folder, wanted)
+    if wrong:
+        raise Incomplete(f"{len(wrong)} files of {model} are not here as they are on the Hub, e.g. {wrong[0]}")
+    return {"files": len(wanted)}
+
+
+def _wrong(folder: Path, sizes: dict[str, int]) -> list[str]:
+    return [
+        name for name, size in sizes.items() if not (folder / name).is_file() or (folder / name).stat().st_size != size
+    ]
+
+
 def _api() -> Any:
     from huggingface_hub import HfApi
 
     return HfApi(endpoint=os.environ["HF_ENDPOINT"], token=os.environ["HF_TOKEN"])
 
 
-def _listing(api: Any, repo: str, revision: str, path: str) -> dict[str, int]:
+def _listing(api: Any, repo: str, revision: str, path: str, kind: str = "dataset") -> dict[str, int]:
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        tree = api.list_repo_tree(repo, path or None, recursive=True, revision=revision, repo_type="dataset")
+        tree = api.list_repo_tree(repo, path or None, recursive=True, revision=revision, repo_type=kind)
         return {entry.path: entry.size for entry in tree if hasattr(entry, "size")}
     except EntryNotFoundError:
         return {}
@@ -181,7 +209,7 @@ def main() -> int:
         return NO_LIBRARY
     try:
         job = json.loads(os.environ["FLASH_HUB_FILES"])
-        answer = {"fetch": fetch, "push": push}[sys.argv[1]](job)
+        answer = {"fetch": fetch, "push": push, "preload": preload}[sys.argv[1]](job)
     except NotThere as error:
         print(error)
         return ABSENT
@@ -189,9 +217,10 @@ def main() -> int:
         print(f"{type(error).__name__}: {' '.join(str(error).split())}")
         status = getattr(getattr(error, "response", None), "status_code", 0)
         bad_name = type(error) is ValueError  # not its subclasses: an unreadable answer is one of those
-        return REFUSED if sys.argv[1] == "push" and (status in REFUSED_CONTENT or bad_name) else 1
+        never = NEVER.get(sys.argv[1])
+        return REFUSED if never and (status in never or bad_name) else 1
     print(json.dumps(answer), flush=True)
-    return 0
+    return ALREADY if answer.get("already") else 0
 
 
 if __name__ == "__main__":

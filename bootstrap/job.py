@@ -49,6 +49,9 @@ class Job:
     models: list[str]
     cache_mount: str
     cache_marker: str
+    cache_label: str
+    cache_size_gb: int
+    cache_hint: str
     max_wall_s: float
     deadline_at: float
     secrets: list[str]
@@ -131,6 +134,9 @@ def load_job(path: Path) -> Job:
         models=p.get("models") or [],
         cache_mount=cache.get("mount", ""),
         cache_marker=cache.get("marker", ""),
+        cache_label=cache.get("label", ""),
+        cache_size_gb=cache.get("size_gb", 0),
+        cache_hint=cache.get("device_hint", ""),
         max_wall_s=p["max_wall_s"],
         deadline_at=p["deadline_at"],
         secrets=_secret_forms(p["env"], p.get("secret_names") or []),

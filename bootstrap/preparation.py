@@ -51,7 +51,7 @@ class Preparation:
 
     def __init__(self, job: Job, channel: HubChannel, console: Console, watch: Callable[[], str]) -> None:
         self._job, self._channel, self._console, self._watch = job, channel, console, watch
-        self._transfers = Transfers(job, console)
+        self.transfers = Transfers(job, console)
 
     def clean(self) -> None:
         """Nothing of an earlier try may be taken for this one's result."""
@@ -152,7 +152,7 @@ class Preparation:
         task = {"repo": repo, "revision": revision, "path": path, "into": str(into), "newest": what == "checkpoint"}
         give_up_at, tries = time.monotonic() + HUB_PATIENCE_S * PACE, 0
         while True:
-            ended = self._transfers.fetch(task, xet=tries % 2 == 0).wait(limited(HUB_PATIENCE_S, self._watch))
+            ended = self.transfers.fetch(task, xet=tries % 2 == 0).wait(limited(HUB_PATIENCE_S, self._watch))
             if self._ended_well(ended):
                 return True
             if ended.returncode == hub_files.ABSENT:

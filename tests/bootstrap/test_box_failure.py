@@ -82,7 +82,7 @@ async def test_a_hostile_heartbeat_harms_nobody(world: BoxWorld, body: str) -> N
 
 async def test_an_unknown_mode_never_trains(world: BoxWorld) -> None:
     world.worker(OK_WORKER)
-    await world.run(world.payload(mode="preload"))
+    await world.run(world.payload(mode="dance"))
     assert world.marker()["ok"] is False
     assert world.text("metrics.json") is None
 

@@ -32,13 +32,20 @@ case "$1" in
 esac
 """
 
+MOUNT = """#!/bin/sh
+echo "mount $*" >> "$STUBS/calls"
+grep -qx "$2" "$STUBS/labels" || { echo "mount: $3: can't find LABEL=$2"; exit 1; }
+"""
+
 
 def stand_ins(world: BoxWorld) -> Path:
-    """Programs first on PATH; without `iptables` and `shutdown` among them the real ones would be run."""
+    """Programs first on PATH; without `iptables`, `mount` and the like among them the real ones would be run."""
     stubs = world.root / "stubs"
     stubs.mkdir()
     scripts = {"docker": DOCKER, "nvidia-smi": "#!/bin/sh\n[ ! -e $STUBS/gpu-missing ]\n"}
-    for name in ("iptables", "shutdown"):
+    scripts["lsblk"] = '#!/bin/sh\ncat "$STUBS/lsblk.json"\n'
+    scripts["mount"] = MOUNT
+    for name in ("iptables", "shutdown", "mkfs.ext4"):
         scripts[name] = f'#!/bin/sh\necho "{name} $*" >> "$STUBS/calls"\n'
     for name, text in scripts.items():
         (stubs / name).write_text(text)
