@@ -28,6 +28,7 @@ from flashd.core.model import Attempt, AttemptPhase, Run
 from flashd.core.observations import (
     CancelAsked,
     FleetSeen,
+    Granted,
     HubUnreadable,
     IntentRefused,
     MachineRead,
@@ -46,7 +47,7 @@ from flashd.core.observations import (
 from flashd.daemon.announce import Metrics, Moment
 from flashd.daemon.artifacts import ArtifactReader, Reading, decision_files
 from flashd.daemon.desk import Desk
-from flashd.daemon.launcher import Found, Launcher, Ready
+from flashd.daemon.launcher import Found, Launcher
 from flashd.daemon.mailbox import FleetChanged, Grant, Letter, Mailbox
 from flashd.daemon.observer import FleetSubscription
 from flashd.daemon.progress import ProgressTeller
@@ -156,8 +157,8 @@ class Runner:
             return TimePassed()
         ready = await self._launcher.get_ready(self.run, grant, self._tick())
         match ready:
-            case Ready(granted):
-                return granted
+            case Granted():
+                return ready
             case Found(success, metrics):
                 self._metrics = metrics
                 self._give_back()
@@ -329,6 +330,8 @@ class Runner:
             self._unsubscribe()
             observer = self._desk.clouds[attempt.place.provider].observer
             self._fleet = observer.subscribe(attempt.name, lambda: self.mailbox.put(FleetChanged()))
+        if self._repo is None and attempt.phase is AttemptPhase.LIVE:
+            # Not before: news of a launch that is not confirmed yet cannot be read, and is told only once.
             paths = decision_files(self.run.terms, attempt)
             self._repo = self._watcher.subscribe(self.run.terms.run_id, paths, attempt.head or None, self.mailbox.put)
         if self._repo is not None:
