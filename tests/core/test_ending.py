@@ -9,7 +9,7 @@ import pytest
 from flashd.core import ending
 from flashd.core.actions import Decision, EventKind, Save, SaveKind, StopAsking
 from flashd.core.ending import AVOID_MAX, failed
-from flashd.core.model import CancelRequest, End, PastAttempt, Reason, Run, State
+from flashd.core.model import CancelRequest, End, Evidence, PastAttempt, Reason, Run, State
 from flashd.core.observations import Tick
 from flashd.core.verdicts import Failure, Outcome, Success
 from tests.core.kit import T0, a_run, attempt_of, tick, training
@@ -36,7 +36,7 @@ def retried(run: Run, number: int) -> Run:
 
 def test_success_ends_the_run_with_its_evidence_and_hands_the_machine_over() -> None:
     run = training()
-    decision = conclude(run, Success("marker", "e" * 40), tick(NOW))
+    decision = conclude(run, Success(Evidence.MARKER, "e" * 40), tick(NOW))
     name = attempt_of(run).name
     assert decision.save == Save(SaveKind.FINISH, EventKind.SUCCEEDED, release=(name,))
     assert decision.acts == (StopAsking(),)

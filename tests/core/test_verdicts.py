@@ -96,7 +96,7 @@ def test_done_without_a_marker_has_its_grace(run: Run, now: float, in_grace: boo
     assert done_in_grace(look(run, now)) is in_grace
     said = worker_said(look(run, now))
     if run.attempt is not None and run.attempt.claim == DONE:
-        assert said == (None if in_grace else Success("done", SHA))
+        assert said == (None if in_grace else Success(Evidence.DONE, SHA))
 
 
 @pytest.mark.parametrize(
