@@ -9,9 +9,9 @@ from flashd.core.actions import Decision, EventKind, LookUp, Post, Save, SaveKin
 from flashd.core.cost import money_left, seconds_for
 from flashd.core.ending import again_or_fail, failed, past
 from flashd.core.ledger import LedgerRow, RowState
-from flashd.core.machines import Machine, launch_label
+from flashd.core.machines import Machine
 from flashd.core.model import Attempt, AttemptPhase, Reason, Run, State
-from flashd.core.names import launch_label as label_of
+from flashd.core.names import launch_label
 from flashd.core.observations import Granted, Made, RefusedForSure, Tick
 from flashd.core.places import Place, RefusalKind
 from flashd.core.verdicts import Failure
@@ -33,10 +33,10 @@ def machine_deadline(run: Run, place: Place, tick: Tick) -> tuple[float, Reason]
     return min(limits, key=lambda limit: limit[0])
 
 
-def begin(run: Run, granted: Granted, tick: Tick) -> Decision:
-    """Record the intent; the create call follows once it is durable."""
+def new_attempt(run: Run, granted: Granted, tick: Tick) -> Attempt:
+    """The run's next attempt, at the granted place."""
     deadline_at, deadline_reason = machine_deadline(run, granted.place, tick)
-    attempt = Attempt(
+    return Attempt(
         number=run.next_number,
         name=granted.name,
         token=granted.token,
@@ -49,6 +49,11 @@ def begin(run: Run, granted: Granted, tick: Tick) -> Decision:
         created_blind_cloud=tick.cloud_blind,
         created_blind_hub=tick.hub_blind,
     )
+
+
+def begin(run: Run, granted: Granted, tick: Tick) -> Decision:
+    """Record the intent; the create call follows once it is durable."""
+    attempt = new_attempt(run, granted, tick)
     launching = replace(
         run,
         state=State.LAUNCHING,
@@ -80,7 +85,7 @@ def row_of(run: Run, attempt: Attempt) -> LedgerRow:
         requested_at=attempt.requested_at,
         posted_at=attempt.posted_at,
         until=attempt.deadline_at,
-        launch=label_of(attempt.token),
+        launch=launch_label(attempt.token),
     )
 
 
@@ -157,9 +162,8 @@ def resend_due(run: Run, attempt: Attempt, tick: Tick) -> Decision:
 
 def is_ours(machine: Machine, attempt: Attempt) -> bool:
     """Whether a machine of our name came from this very intent: by its label, else by its time of creation."""
-    label = launch_label(machine)
-    if label is not None:
-        return label == label_of(attempt.token)
+    if machine.launch is not None:
+        return machine.launch == launch_label(attempt.token)
     return machine.created_at is None or machine.created_at >= attempt.requested_at - CLOCK_SKEW_S
 
 

@@ -33,7 +33,7 @@ class Machine:
     sku: str = ""
     labels: tuple[str, ...] = ()
 
-
-def launch_label(machine: Machine) -> str | None:
-    """The value of the machine's `launch=` label, None without one (labels may get lost on the way)."""
-    return next((label[7:] for label in machine.labels if label.startswith("launch=")), None)
+    @property
+    def launch(self) -> str | None:
+        """The value of its `launch=` label, None without one (labels may get lost on the way)."""
+        return next((label.removeprefix("launch=") for label in self.labels if label.startswith("launch=")), None)

@@ -11,8 +11,7 @@ import structlog
 
 from flashd.adapters.userdata import render_user_data
 from flashd.core import cooling
-from flashd.core.cost import money_left
-from flashd.core.launching import machine_deadline
+from flashd.core.launching import new_attempt
 from flashd.core.model import Attempt, Reason, Run
 from flashd.core.names import launch_label, machine_name
 from flashd.core.observations import (
@@ -35,7 +34,7 @@ from flashd.core.placement import Pause
 from flashd.core.places import RefusalKind
 from flashd.daemon.announce import Metrics
 from flashd.daemon.artifacts import ArtifactReader
-from flashd.daemon.boot import MissingSecretError, payload_of
+from flashd.daemon.boot import SPEC_FILE, MissingSecretError, payload_of
 from flashd.daemon.desk import Cloud, Desk
 from flashd.daemon.mailbox import Grant
 from flashd.daemon.watcher import RepoSnapshot, RepoWatcher
@@ -75,13 +74,6 @@ HUB_RETRY_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """All that a launch needs outside the provider is there."""
-
-    granted: Granted
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """No launch is needed: an earlier attempt succeeded after all."""
 
@@ -98,7 +90,7 @@ class Launcher:
         self._watcher = watcher
         self._reader = reader
 
-    async def get_ready(self, run: Run, grant: Grant, tick: Tick) -> Ready | Found | MustWait:
+    async def get_ready(self, run: Run, grant: Grant, tick: Tick) -> Granted | Found | MustWait:
         """Read the head, look for a late success, pin the code, spill the spec; the Hub must answer for all of it."""
         try:
             snapshot = await self._head(run)
@@ -111,11 +103,9 @@ class Launcher:
             return self._hub_wait(Reason.HUB_FORBIDDEN, error)
         except HubError as error:
             return self._hub_wait(Reason.HUB_UNREACHABLE, error)
-        except MissingSecretError as error:
+        except (MissingSecretError, PayloadTooLargeError) as error:
             return MustWait(Reason.AUTH, next_try_at=self._desk.clock.now() + PAUSE_RETRY_S, detail=str(error))
-        except PayloadTooLargeError as error:
-            return MustWait(Reason.AUTH, next_try_at=self._desk.clock.now() + PAUSE_RETRY_S, detail=error.detail)
-        return Ready(granted)
+        return granted
 
     async def find_late_success(self, run: Run, snapshot: RepoSnapshot) -> Found | None:
         """The newest earlier attempt whose own marker says ok, with readable metrics. Raises HubError."""
@@ -247,27 +237,12 @@ class Launcher:
 
     async def _spill(self, run: Run, granted: Granted, tick: Tick) -> None:
         """Commit a spec that is too large for the payload; nothing is launched before it is there."""
-        deadline_at, reason = machine_deadline(run, granted.place, tick)
-        draft = Attempt(
-            number=run.next_number,
-            name=granted.name,
-            token=granted.token,
-            place=granted.place,
-            head=granted.head,
-            requested_at=tick.now,
-            deadline_at=deadline_at,
-            deadline_reason=reason,
-        )
         pinned = replace(run, code_revision=granted.code_revision)
-        if payload_of(pinned, draft, self._request, self._desk.boot).spec_in_hub:
+        attempt = new_attempt(run, granted, tick)
+        if payload_of(pinned, attempt, self._request, self._desk.boot).spec_in_hub:
             title = f"flashd run={run.terms.run_id} seed={run.terms.seed} spec"
-            files = {f"{run.terms.prefix}/job_spec.json": encode_spec(self._request.spec)}
+            files = {f"{run.terms.prefix}/{SPEC_FILE}": encode_spec(self._request.spec)}
             await self._desk.hub.commit(run.terms.repo, title, files)
 
     def _hub_wait(self, reason: Reason, error: HubError) -> MustWait:
         return MustWait(reason, next_try_at=self._desk.clock.now() + HUB_RETRY_S, detail=str(error))
-
-
-def money_of(run: Run, tick: Tick) -> float | None:
-    """Dollars of `max_usd` that are left for the next launch."""
-    return money_left(run, tick.gone, tick.now)
