@@ -14,6 +14,7 @@ from flashd.core.cost import attempt_cost, run_cost
 from flashd.core.ledger import Gone
 from flashd.core.model import Attempt, End, PastAttempt, Reason, Run
 from flashd.core.retry import fault_of
+from flashd.daemon.desk import Desk
 from flashd.wire import events as wire
 from flashd.wire.request_model import RunRequest
 from flashd.wire.strict_json import compact
@@ -72,6 +73,18 @@ def common(run: Run, request: RunRequest) -> Common:
         group=request.group,
         labels=request.labels,
     )
+
+
+def announced(desk: Desk, kind: EventKind, run: Run, request: RunRequest, moment: Moment) -> EventOut:
+    """The event of a step as the store appends it; `run` is the run after the step."""
+    stamp = wire.Stamp(
+        id=f"{run.terms.run_id}:{run.sequence}:{desk.short_owner}",
+        ns=desk.ns,
+        time=moment.now,
+        sequence=run.sequence,
+        traceparent=request.traceparent,
+    )
+    return out(event_of(kind, run, request, moment), stamp)
 
 
 def out(event: wire.EventData | wire.RequestRejected, stamp: wire.Stamp) -> EventOut:

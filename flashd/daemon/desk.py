@@ -146,3 +146,12 @@ class Desk:
     places: PlaceBook = field(default_factory=PlaceBook)
     safe_mode: str = ""  # why nothing may be launched or deleted; "" = normal
     draining: bool = False
+
+    @property
+    def short_owner(self) -> str:
+        """Tells this process's event ids from those of an earlier leader."""
+        return self.owner[:8]
+
+    def draw_op_id(self) -> str:
+        """A name for one write: a repeat under the same name answers what the first send did."""
+        return self.random.randbytes(8).hex()

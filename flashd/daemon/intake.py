@@ -17,13 +17,12 @@ from flashd.core.model import Run
 from flashd.core.names import run_hash
 from flashd.core.observations import CancelAsked
 from flashd.core.terms import accepted
-from flashd.daemon.announce import Moment, event_of, out
+from flashd.daemon.announce import Moment, announced
 from flashd.daemon.desk import Desk
 from flashd.daemon.keeper import with_cancel
 from flashd.daemon.records import encode_run, first_record
 from flashd.daemon.refusals import conflicting, hash_taken, missing_payload, poison, rejection_of
 from flashd.errors import FencedError, StoreAuthError, StoreError, StoreFullError, StoreUnavailableError
-from flashd.wire import events as wire
 from flashd.wire.command import parse_command
 from flashd.wire.faults import Rejection
 from flashd.wire.request import parse_request
@@ -209,15 +208,8 @@ class Intake:
 
     def _accept(self, entry: Entry, run: Run, request: RunRequest) -> Accept:
         desk, now = self._desk, run.accepted_at
-        stamp = wire.Stamp(
-            id=f"{request.run_id}:{run.sequence}:{desk.owner[:8]}",
-            ns=desk.ns,
-            time=now,
-            sequence=run.sequence,
-            traceparent=request.traceparent,
-        )
         return Accept(
-            op_id=desk.random.randbytes(8).hex(),
+            op_id=desk.draw_op_id(),
             entry_id=entry.entry_id,
             run_id=request.run_id,
             hash10=run_hash(desk.ns, request.run_id),
@@ -225,7 +217,7 @@ class Intake:
             accepted_at=now,
             core=encode_run(run),
             fields=first_record(run, request, now),
-            event=out(event_of(EventKind.ACCEPTED, run, request, Moment(now, {})), stamp),
+            event=announced(desk, EventKind.ACCEPTED, run, request, Moment(now, {})),
         )
 
     async def _cancelled_before(self, run: Run) -> Run:

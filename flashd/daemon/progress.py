@@ -45,7 +45,7 @@ class ProgressTeller:
             history=tuple(beat.history),
         )
         stamp = wire.Stamp(
-            id=f"{run.terms.run_id}:p{int(now * 1000)}:{self._desk.owner[:8]}",
+            id=f"{run.terms.run_id}:p{int(now * 1000)}:{self._desk.short_owner}",
             ns=self._desk.ns,
             time=now,
             traceparent=self._request.traceparent,

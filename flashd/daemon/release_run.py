@@ -12,12 +12,11 @@ from flashd.core.actions import EventKind
 from flashd.core.cost import run_cost
 from flashd.core.model import Run
 from flashd.core.releasing import final_proofs, names_of, released
-from flashd.daemon.announce import Moment, event_of, out
+from flashd.daemon.announce import Moment, announced
 from flashd.daemon.desk import Desk
 from flashd.daemon.records import decode_run, encode_run, record
 from flashd.daemon.steps import persist
 from flashd.errors import StaleError
-from flashd.wire import events as wire
 from flashd.wire.request_model import RunRequest
 
 log = structlog.get_logger(__name__)
@@ -68,20 +67,13 @@ class RunRelease:
         return cost.usd, None
 
     def _write(self, run: Run, ended: Ended, moment: Moment) -> Write:
-        stamp = wire.Stamp(
-            id=f"{run.terms.run_id}:{run.sequence}:{self._desk.owner[:8]}",
-            ns=self._desk.ns,
-            time=moment.now,
-            sequence=run.sequence,
-            traceparent=ended.request.traceparent,
-        )
         return Write(
             run_id=run.terms.run_id,
             expect=ended.version,
-            op_id=self._desk.random.randbytes(8).hex(),
+            op_id=self._desk.draw_op_id(),
             core=encode_run(run),
             fields=record(run, moment),
-            events=(out(event_of(EventKind.RELEASED, run, ended.request, moment), stamp),),
+            events=(announced(self._desk, EventKind.RELEASED, run, ended.request, moment),),
         )
 
     async def _reloaded(self, ended: Ended) -> Ended | None:

@@ -16,11 +16,10 @@ from flashd.core.actions import Save, SaveKind
 from flashd.core.ledger import LedgerRow, RowState
 from flashd.core.model import Run
 from flashd.core.observations import IntentRefused, StoreRefusal
-from flashd.daemon.announce import Moment, event_of, out
+from flashd.daemon.announce import Moment, announced
 from flashd.daemon.desk import Desk
 from flashd.daemon.records import encode_run, record
 from flashd.errors import StaleError, StoreAuthError, StoreFullError
-from flashd.wire import events as wire
 from flashd.wire.request_model import RunRequest
 
 log = structlog.get_logger(__name__)
@@ -87,14 +86,7 @@ class Journal:
     def _write(self, run: Run, save: Save, moment: Moment) -> Write:
         events: tuple[EventOut, ...] = ()
         if save.event is not None:
-            stamp = wire.Stamp(
-                id=f"{run.terms.run_id}:{run.sequence}:{self.desk.owner[:8]}",
-                ns=self.desk.ns,
-                time=moment.now,
-                sequence=run.sequence,
-                traceparent=self.request.traceparent,
-            )
-            events = (out(event_of(save.event, run, self.request, moment), stamp),)
+            events = (announced(self.desk, save.event, run, self.request, moment),)
         rows = dict(save.rows)
         if save.kind in (SaveKind.INTENT, SaveKind.CONFIRM):
             rows = {}
@@ -103,7 +95,7 @@ class Journal:
         return Write(
             run_id=run.terms.run_id,
             expect=self.version,
-            op_id=self.desk.random.randbytes(8).hex(),
+            op_id=self.desk.draw_op_id(),
             core=encode_run(run),
             fields=record(run, moment),
             events=events,

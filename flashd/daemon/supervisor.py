@@ -92,8 +92,11 @@ class Daemon:
             async with anyio.create_task_group() as group:
                 rooms = self._furnish(group)
                 self.rooms = rooms
-                self._start(group, rooms)
+                for cloud in desk.clouds.values():
+                    cloud.on_takeover()
+                # Nobody may look, or note what was seen, before the blindness of the last leader is restored.
                 await self._until_recovered(rooms)
+                self._start(group)
                 group.start_soon(self._loop, "intake", rooms.intake.serve)
                 group.start_soon(self._loop, "releaser", rooms.releaser.serve)
                 group.start_soon(self._loop, "admission", rooms.admission.serve)
@@ -124,9 +127,8 @@ class Daemon:
         sweepers = tuple(Sweeper(desk, cloud, plan.sweep) for _, cloud in sorted(desk.clouds.items()))
         return Rooms(keeper, admission, intake, releaser, sweepers, desk.clock.now())
 
-    def _start(self, group: anyio.abc.TaskGroup, rooms: Rooms) -> None:
+    def _start(self, group: anyio.abc.TaskGroup) -> None:
         for cloud in self.desk.clouds.values():
-            cloud.on_takeover()
             group.start_soon(self._loop, "observer", cloud.observer.run)
             group.start_soon(self._loop, "account", partial(self._know_account, cloud))
         group.start_soon(self._loop, "watchers", self.desk.watchers.run)
@@ -178,7 +180,7 @@ class Daemon:
     async def _repair(self) -> None:
         """Reconcile indexes and totals with the runs and rows they stand for; every finding is a surprise."""
         store = self.desk.store
-        op_id = self.desk.random.randbytes(8).hex()
+        op_id = self.desk.draw_op_id()
         for fault in await store.repair(await store.unsettled(), op_id):
             log.warning("store_repaired", subject=fault.subject, detail=fault.what)
 
