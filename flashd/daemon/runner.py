@@ -357,7 +357,9 @@ class Runner:
 
     def _tick(self) -> Tick:
         now, attempt = self._desk.clock.now(), self.run.attempt
-        cloud = self._desk.clouds.get(attempt.place.provider) if attempt is not None else None
+        # A launch that begins records how blind its provider has been so far, or it would be forgiven all of it.
+        place = attempt.place if attempt is not None else self._grant.offer.place if self._grant is not None else None
+        cloud = self._desk.clouds.get(place.provider) if place is not None else None
         return Tick(
             now=now,
             policy=self._desk.policy,
