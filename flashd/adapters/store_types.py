@@ -253,8 +253,9 @@ class StoredRun:
         return self.fields.get("request", "")
 
     @property
-    def cancel_requested(self) -> bool:
-        return bool(self.fields.get("cancel_requested_at"))
+    def released(self) -> bool:
+        """Every machine of it is proved gone."""
+        return self.fields.get("released") == "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,6 @@ class Notes(StrEnum):
 
     BLIND = "blind"
     PLACES = "places"
-    ATTENTION = "attention"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from flashd.core.observations import CancelAsked
 from flashd.core.terms import accepted
 from flashd.daemon.announce import Moment, announced
 from flashd.daemon.desk import Desk
-from flashd.daemon.keeper import with_cancel
+from flashd.daemon.kept import with_cancel
 from flashd.daemon.records import encode_run, first_record
 from flashd.daemon.refusals import conflicting, hash_taken, missing_payload, poison, rejection_of
 from flashd.errors import FencedError, StoreAuthError, StoreError, StoreFullError, StoreUnavailableError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
 import anyio
 import structlog
@@ -11,16 +10,14 @@ from anyio.abc import TaskGroup
 
 from flashd.adapters.store_types import StoredRun
 from flashd.core.ledger import Gone
-from flashd.core.model import CancelRequest, Run
+from flashd.core.model import Run
 from flashd.core.observations import CancelAsked, Observation, ProvedGone
 from flashd.daemon.admission import AdmissionDesk
 from flashd.daemon.desk import Desk
-from flashd.daemon.records import decode_run
+from flashd.daemon.kept import KeptRun, read_back
 from flashd.daemon.runner import AFTER_TAKEOVER, FIRST_SIGHT, Runner
 from flashd.daemon.steps import Journal, persist
 from flashd.errors import FencedError, FlashdError, StaleError, StoreError
-from flashd.wire.request import restore_request
-from flashd.wire.request_model import RunRequest
 
 log = structlog.get_logger(__name__)
 
@@ -29,20 +26,11 @@ FAILED_RETRY_S = 15.0
 LOAD_CHUNK = 500
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRun:
-    """A run with what its writes need."""
-
-    run: Run
-    request: RunRequest
-    version: int
-
-
 class Keeper:
-    """Starts, finds and ends runners. `on_ended` is awaited with every run that is over and not yet released."""
+    """Starts, finds and ends runners. `on_ended` is told every run that is over and not yet released."""
 
     def __init__(
-        self, desk: Desk, admission: AdmissionDesk, group: TaskGroup, on_ended: Callable[[KeptRun], Awaitable[None]]
+        self, desk: Desk, admission: AdmissionDesk, group: TaskGroup, on_ended: Callable[[KeptRun], None]
     ) -> None:
         self.runners: dict[str, Runner] = {}
         self._desk = desk
@@ -61,7 +49,7 @@ class Keeper:
             for start in range(0, len(run_ids), LOAD_CHUNK):
                 loaded = await store.load_many(run_ids[start : start + LOAD_CHUNK])
                 for run_id in sorted(loaded):
-                    await self._adopt(loaded[run_id], ended=ended)
+                    self._adopt(loaded[run_id], ended=ended)
         log.info("runs_recovered", active=len(active), unreleased=len(unreleased))
 
     @property
@@ -89,25 +77,21 @@ class Keeper:
         if (runner := self.runners.get(run_id)) is not None:
             runner.mailbox.put(ProvedGone(name))
 
-    async def _adopt(self, stored: StoredRun, *, ended: bool) -> None:
+    def _adopt(self, stored: StoredRun, *, ended: bool) -> None:
         kept = self._kept(stored)
         if kept is None:
             return
         if ended or kept.run.is_over:
-            await self._on_ended(kept)
+            self._on_ended(kept)
         else:
             self.start(kept, AFTER_TAKEOVER)
 
     def _kept(self, stored: StoredRun) -> KeptRun | None:
         try:
-            run = decode_run(stored.core)
-            request = restore_request(
-                stored.request, catalogue=self._desk.gpu_names, default_image=self._desk.default_image
-            )
+            return read_back(self._desk, stored)
         except FlashdError as error:
             self._unreadable(stored.run_id, error)
             return None
-        return KeptRun(with_cancel(run, stored), request, stored.version)
 
     def _unreadable(self, run_id: str, error: FlashdError) -> None:
         self.broken[run_id] = str(error)
@@ -132,7 +116,7 @@ class Keeper:
                 if (asked := self._early_cancels.pop(run_id, None)) is not None:
                     runner.mailbox.put(asked)
                 await runner.keep(first)
-                await self._on_ended(KeptRun(runner.run, kept.request, journal.version))
+                self._on_ended(KeptRun(runner.run, kept.request, journal.version))
                 return
             except FencedError:
                 raise
@@ -150,7 +134,7 @@ class Keeper:
             if reloaded is None:
                 return
             if reloaded.run.is_over:
-                await self._on_ended(reloaded)
+                self._on_ended(reloaded)
                 return
             kept, first = reloaded, AFTER_TAKEOVER
 
@@ -168,12 +152,3 @@ class Keeper:
             self._unreadable(run_id, error)
             return None
         return self._kept(stored) if stored is not None else None
-
-
-def with_cancel(run: Run, stored: StoredRun) -> Run:
-    """The run with the cancel that its hash carries: it is written there without a step of the run."""
-    at = stored.fields.get("cancel_requested_at", "")
-    if not at or run.is_over or run.cancel is not None:
-        return run
-    by, reason = stored.fields.get("cancel_by", ""), stored.fields.get("cancel_reason", "")
-    return replace(run, cancel=CancelRequest(by, reason, float(at)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -14,21 +14,12 @@ from flashd.core.model import Run
 from flashd.core.releasing import final_proofs, names_of, released
 from flashd.daemon.announce import Moment, announced
 from flashd.daemon.desk import Desk
+from flashd.daemon.kept import KeptRun
 from flashd.daemon.records import decode_run, encode_run, record
 from flashd.daemon.steps import persist
 from flashd.errors import StaleError
-from flashd.wire.request_model import RunRequest
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A run that is over, with what its last write needs."""
-
-    run: Run
-    request: RunRequest
-    version: int
 
 
 class RunRelease:
@@ -39,8 +30,8 @@ class RunRelease:
         self._runs_s = runs_s
         self._remember_s = remember_s
 
-    async def release(self, ended: Ended) -> tuple[float | None, Ended | None]:
-        """The final cost when `released` is durable; or the run as Redis has it, to be tried again; or neither, when
+    async def release(self, ended: KeptRun) -> float | KeptRun | None:
+        """The final cost in dollars when `released` is durable; the run as Redis has it, to be tried again; None when
         it was released before or Redis does not know it."""
         desk, run_id = self._desk, ended.run.terms.run_id
         proofs = await persist(desk, lambda: desk.store.gone(run_id))
@@ -54,19 +45,19 @@ class RunRelease:
             )
         except StaleError as error:
             log.warning("release_outdated", run_id=run_id, error=str(error))
-            return None, await self._reloaded(ended)
+            return await self._reloaded(ended)
         if isinstance(answer, StillHeld):
             # The mirror missed a write: what Redis says about these names is what has to be worked off first.
             log.error("ledger_mirror_wrong", run_id=run_id, machines=answer.names)
             for name in answer.names:
                 row = await persist(desk, partial(desk.store.row, name))
                 desk.ledger.apply({name: row})
-            return None, ended
+            return ended
         cost = run_cost(run, moment.gone, now)
         log.info("run_released", run_id=run_id, cost_usd=cost.usd, machines=len(proofs))
-        return cost.usd, None
+        return cost.usd
 
-    def _write(self, run: Run, ended: Ended, moment: Moment) -> Write:
+    def _write(self, run: Run, ended: KeptRun, moment: Moment) -> Write:
         return Write(
             run_id=run.terms.run_id,
             expect=ended.version,
@@ -76,9 +67,9 @@ class RunRelease:
             events=(announced(self._desk, EventKind.RELEASED, run, ended.request, moment),),
         )
 
-    async def _reloaded(self, ended: Ended) -> Ended | None:
+    async def _reloaded(self, ended: KeptRun) -> KeptRun | None:
         run_id = ended.run.terms.run_id
         stored = await persist(self._desk, lambda: self._desk.store.load(run_id))
-        if stored is None or stored.fields.get("released") == "1":
+        if stored is None or stored.released:
             return None
         return replace(ended, run=decode_run(stored.core), version=stored.version)

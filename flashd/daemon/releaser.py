@@ -15,15 +15,13 @@ from flashd.core.machines import Machine
 from flashd.core.model import Run
 from flashd.core.releasing import Duty, RunStanding, duty, held_by, names_of
 from flashd.daemon.desk import Desk
+from flashd.daemon.kept import KeptRun, read_back
 from flashd.daemon.observer import FleetSnapshot
-from flashd.daemon.records import decode_run
 from flashd.daemon.release_machine import MachineRelease, another_account
-from flashd.daemon.release_run import Ended, RunRelease
+from flashd.daemon.release_run import RunRelease
 from flashd.daemon.settling import Lost, Settling
 from flashd.daemon.steps import persist
-from flashd.errors import FencedError, StoreError
-from flashd.wire.request import restore_request
-from flashd.wire.request_model import RunRequest
+from flashd.errors import FencedError, FlashdError
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +54,7 @@ class Releaser:
         self._on_gone = on_gone
         self._active = active
         self._run_release = RunRelease(desk, runs_s, remember_s)
-        self._ended: dict[str, Ended] = {}
+        self._ended: dict[str, KeptRun] = {}
         self._run_of_name: dict[str, str] = {}
         self._changed_rows: dict[str, None] = {}
         self._changed_runs: dict[str, None] = {}
@@ -67,12 +65,12 @@ class Releaser:
         self._taken_over_at = desk.clock.now()
         self._kick = anyio.Event()
 
-    def note_ended(self, run: Run, request: RunRequest, version: int) -> None:
+    def note_ended(self, ended: KeptRun) -> None:
         """The run is over: release its machines, then the run. Noting it twice is harmless."""
-        run_id = run.terms.run_id
-        self._ended[run_id] = Ended(run, request, version)
-        self._run_of_name.update(dict.fromkeys(names_of(run), run_id))
-        self._changed_rows.update(dict.fromkeys(names_of(run)))
+        run_id, names = ended.run.terms.run_id, names_of(ended.run)
+        self._ended[run_id] = ended
+        self._run_of_name.update(dict.fromkeys(names, run_id))
+        self._changed_rows.update(dict.fromkeys(names))
         self._changed_runs[run_id] = None
         self._kick.set()
 
@@ -268,23 +266,21 @@ class Releaser:
         """A machine whose run nobody keeps: one that Redis does not know any more, or knows as released, goes."""
         try:
             stored = await persist(self._desk, lambda: self._desk.store.load(row.run_id))
+            kept = read_back(self._desk, stored) if stored is not None and not stored.released else None
         except FencedError:
             raise
-        except StoreError as error:
+        except FlashdError as error:
             self._desk.alarms.incident("run_unreadable", f"{row.name} stays: {error}", self._desk.clock.now())
             await anyio.sleep(FAILED_RETRY_S)
             return
         present = self._desk.ledger.rows.get(row.name)
         if present != row or self._active(row.run_id) is not None:
             return
-        if stored is None or stored.fields.get("released") == "1":
+        if kept is None:
             log.error("machine_without_run", machine=row.name, machine_id=row.machine_id, run_id=row.run_id)
             await self._hand_over(row)
-        elif (run := decode_run(stored.core)).is_over:
-            request = restore_request(
-                stored.request, catalogue=self._desk.gpu_names, default_image=self._desk.default_image
-            )
-            self.note_ended(run, request, stored.version)
+        elif kept.run.is_over:
+            self.note_ended(kept)
 
     async def _hand_over(self, row: LedgerRow) -> None:
         await self._mark(row, row.deleting(self._desk.clock.now()))
@@ -295,16 +291,16 @@ class Releaser:
         ended = self._ended.get(run_id)
         if ended is None:
             return
-        cost_usd, fresh = await self._run_release.release(ended)
-        if fresh is not None:
-            self.note_ended(fresh.run, fresh.request, fresh.version)
+        answer = await self._run_release.release(ended)
+        if isinstance(answer, KeptRun):
+            self.note_ended(answer)
             return
         self._ended.pop(run_id, None)
         for name in names_of(ended.run):
             self._run_of_name.pop(name, None)
-        if cost_usd is not None:
+        if answer is not None:
             for hook in self.on_released:
-                hook(ended.run, cost_usd)
+                hook(ended.run, answer)
 
     # Alarms ----------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from flashd.daemon.admission import AdmissionDesk
 from flashd.daemon.conditions import Conditions
 from flashd.daemon.desk import Cloud, Desk
 from flashd.daemon.intake import Intake
-from flashd.daemon.keeper import Keeper, KeptRun
+from flashd.daemon.keeper import Keeper
+from flashd.daemon.kept import KeptRun
 from flashd.daemon.leadership import Leadership
 from flashd.daemon.memory import StateDirectory
 from flashd.daemon.releaser import Releaser
@@ -211,9 +212,9 @@ class Daemon:
         if self.rooms is not None:
             self.rooms.keeper.gone(run_id, name)
 
-    async def _ended(self, kept: KeptRun) -> None:
+    def _ended(self, kept: KeptRun) -> None:
         if self.rooms is not None:
-            self.rooms.releaser.note_ended(kept.run, kept.request, kept.version)
+            self.rooms.releaser.note_ended(kept)
 
     # Small loops -----------------------------------------------------------------------------------------------------
 

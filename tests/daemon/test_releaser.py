@@ -11,6 +11,7 @@ import pytest
 from flashd.core.cost import billed_usd
 from flashd.core.ledger import RowState
 from flashd.core.model import Run
+from flashd.daemon.kept import KeptRun
 from flashd.daemon.releaser import Releaser
 from flashd.errors import AuthError, FencedError, RateLimitedError, UnavailableError
 from tests.daemon.bench import NS, PRICE, Bench, KnownRun, with_bench
@@ -45,7 +46,7 @@ class Releasing:
 
     def note(self, known: KnownRun) -> None:
         self.active.pop(known.id, None)
-        self.releaser.note_ended(known.run, known.request, known.journal.version)
+        self.releaser.note_ended(KeptRun(known.run, known.request, known.journal.version))
 
     async def end(self, known: KnownRun) -> None:
         await self.bench.cancelled(known)

@@ -140,7 +140,7 @@ async def test_a_cancel_flags_the_run_once(leader: Store) -> None:
     assert await leader.cancel(entry_id, "r1", "ann", "mistake", T0) is CancelWord.FLAGGED
     assert await leader.cancel("1-2", "r1", "bob", "too", T0 + 9) is CancelWord.ALREADY
     run = await leader.load("r1")
-    assert run is not None and run.cancel_requested
+    assert run is not None and run.fields["cancel_requested_at"]
     assert run.fields["cancel_requested_at"] == "1764543210.123456"
     assert (run.fields["cancel_by"], run.fields["cancel_reason"]) == ("ann", "mistake")
     assert await leader.queue_length(Source.CONTROL) == 0
