@@ -18,7 +18,7 @@ CONFIRM_RETRY_S = 15.0
 
 def fleet_seen(attempt: Attempt, seen: FleetSeen, tick: Tick) -> Attempt:
     """Take in one complete listing. A young machine that it does not show proves nothing: lists lag."""
-    if seen.machine is None:
+    if seen.machine is None or seen.machine.name != attempt.name:
         live_at = attempt.live_at if attempt.live_at is not None else tick.now
         if seen.started_at < live_at + LIST_LAG_S:
             return attempt
@@ -59,8 +59,11 @@ def confirmation_due_at(attempt: Attempt) -> float | None:
 
 
 def machine_read(attempt: Attempt, read: MachineRead, tick: Tick) -> Attempt:
-    """Take in the GET that a trouble asked for. A heartbeat younger than the trouble vetoes a missing machine."""
-    if read.machine is None:
+    """Take in the GET that a trouble asked for. A heartbeat younger than the trouble vetoes a missing machine.
+
+    A machine of another name is not this attempt's: the id that the create call answered was wrong.
+    """
+    if read.machine is None or read.machine.name != attempt.name:
         trouble = attempt.trouble or Trouble(MISSING, tick.now)
         beaten = attempt.heartbeat_at is not None and attempt.heartbeat_at > trouble.since
         if beaten and trouble.status == MISSING:

@@ -50,6 +50,7 @@ class FleetSnapshot:
     completed_at: float
     by_name: Mapping[str, tuple[Machine, ...]]
     by_id: Mapping[str, Machine]
+    foreign_ids: frozenset[str] = frozenset()  # only to be kept away from: an id that a create answered may be wrong
 
 
 Look = tuple[tuple[str, str, str], ...]  # id, phase and raw status of all machines of one name
@@ -229,6 +230,7 @@ class FleetObserver:
             completed_at=self._clock.now(),
             by_name=MappingProxyType(by_name),
             by_id=MappingProxyType({machine.id: machine for machine in ours}),
+            foreign_ids=frozenset(machine.id for machine in machines) - {machine.id for machine in ours},
         )
 
     def _publish(self, snapshot: FleetSnapshot) -> None:

@@ -63,9 +63,10 @@ class MachineRelease:
     async def _step(self, row: LedgerRow, machine_id: str) -> bool:
         """One round: a DELETE if one is due, a look, a wait. True = proved gone."""
         desk, progress, cloud = self._desk, self._progress, self._desk.clouds[row.provider]
-        if progress.absent_since is None and desk.clock.now() >= progress.delete_at:
+        due = progress.absent_since is None and desk.clock.now() >= progress.delete_at
+        if due and await self._may_delete(cloud, machine_id):
             await self._delete(cloud, machine_id)
-        found = await cloud.provider.get(machine_id)
+        found = await self._get(cloud, machine_id)
         if found is not None:
             await self._still_there(cloud, found)
             return False
@@ -77,6 +78,24 @@ class MachineRelease:
             return await may_act(desk, row)
         await anyio.sleep(progress.absent_since + desk.policy.release_check_s - now)
         return False
+
+    async def _may_delete(self, cloud: Cloud, machine_id: str) -> bool:
+        """An id is the provider's word, which may be wrong: a machine of another name is never deleted for it."""
+        snapshot = cloud.observer.snapshot
+        if snapshot is None:
+            seen = await cloud.provider.get(machine_id)
+        else:
+            seen = snapshot.by_id.get(machine_id)
+        listed_as_foreign = snapshot is not None and machine_id in snapshot.foreign_ids
+        return not listed_as_foreign and (seen is None or seen.name == self._name)
+
+    async def _get(self, cloud: Cloud, machine_id: str) -> Machine | None:
+        """The row's machine; another one under its id proves that there is none."""
+        found = await cloud.provider.get(machine_id)
+        if found is None or found.name == self._name:
+            return found
+        self._log.error("machine_id_of_another", machine_id=machine_id, found=found.name)
+        return None
 
     async def _delete(self, cloud: Cloud, machine_id: str) -> None:
         """One DELETE. None of its answers proves anything, and one that fails does not keep us from looking."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from flashd.sim.cloud_faults import Effect, Fault
-from tests.attack.siege import audit, request, siege, until_ready
+from flashd.sim.cloud_types import Planting
+from tests.attack.siege import Pardon, audit, request, siege, until, until_ready
 
 CREATE = "/core/virtual-machines$"
 
@@ -20,3 +21,21 @@ async def test_a_box_that_ends_before_its_launch_is_found_is_heard_at_once(short
         await house.until_released(["quick"], 15)
         assert len(house.machines_of("quick")) == 1
         await audit(house, ["quick"])
+
+
+async def test_a_create_answered_with_the_id_of_another_machine_touches_neither(short_path: Path) -> None:
+    """Neither a stranger's machine nor another run's is deleted for it; the machine that was made is an orphan."""
+    async with siege(short_path) as house:
+        await until_ready(house)
+        await house.submit(request("victim", seconds=6.0))
+        await until(lambda: house.machines_of("victim"), what="the victim's machine")
+        foreign = house.cloud.plant(Planting("somebody-else", age_s=5000))
+        for run_id, other in (("thief", house.machines_of("victim")[0].id), ("liar", foreign.id)):
+            house.cloud.faults.add(
+                Fault(Effect.SHOW, method="POST", path=CREATE, name=f"-{run_id}-", fields={"id": other})
+            )
+            await house.submit(request(run_id, seconds=0.3))
+        await house.until_released(["thief", "liar", "victim"], 25)
+        assert [len(house.machines_of(run_id)) for run_id in ("thief", "liar", "victim")] == [1, 1, 1]
+        await until(lambda: len(house.cloud.living()) == 1, what="the machines that were made to be swept")
+        await audit(house, ["thief", "liar", "victim"], Pardon(planted=frozenset({foreign.id})))

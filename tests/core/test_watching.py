@@ -81,6 +81,16 @@ def test_a_namesake_with_another_id_is_not_ours_to_judge() -> None:
     assert listed(attempt, replace(ERROR, id="78")) is attempt
 
 
+def test_a_machine_of_another_name_under_our_id_is_not_ours() -> None:
+    """The create call answered a wrong id: another's machine must not stand for the one that was made."""
+    other = replace(RUNNING, name="somebody-else")
+    seen = listed(fresh_attempt(), other, T0 + 61)
+    assert (seen.active_at, seen.trouble) == (None, Trouble("missing", T0 + 61))
+    read = got(seen, other)
+    assert read.trouble is not None
+    assert read.trouble.confirmed
+
+
 def test_a_machine_found_by_look_up_is_taken_in_like_a_listed_one() -> None:
     assert machine_seen(fresh_attempt(), RUNNING, tick(NOW)).active_at == NOW
     assert machine_seen(fresh_attempt(), ERROR, tick(NOW)).trouble == Trouble("ERROR", NOW)
