@@ -17,7 +17,28 @@ from pathlib import Path
 from typing import Any
 
 MAX_HISTORY = 120
-_history: list[list[float | None]] = []
+
+
+class _History:
+    """Points spread evenly over the whole run so far, and the newest."""
+
+    def __init__(self) -> None:
+        self._kept: list[list[float | None]] = []
+        self._every = 1
+        self._count = 0
+
+    def with_point(self, point: list[float | None]) -> list[list[float | None]]:
+        if self._count % self._every == 0:
+            self._kept.append(point)
+        self._count += 1
+        if len(self._kept) == MAX_HISTORY:
+            del self._kept[1::2]
+            self._every *= 2
+        return self._kept if self._kept[-1] is point else [*self._kept, point]
+
+
+_history = _History()
+_shown: list[list[float | None]] = []
 
 
 def out() -> Path:
@@ -53,12 +74,10 @@ def report(
     """A heartbeat. Training is whatever has `step` >= 1. `more`: epoch, reward, grad_norm, gpu, ..."""
     now = round(time.time(), 3)
     if step is not None and (loss is not None or learning_rate is not None):
-        _history.append([now, step, loss, learning_rate])
-        if len(_history) > MAX_HISTORY:
-            del _history[:-1:2]  # thin out, so that the whole run stays in sight
+        _shown[:] = _history.with_point([now, step, loss, learning_rate])
     said = {"step": step, "loss": loss, "learning_rate": learning_rate, **more}
     beat = {"stage": stage, "ts": now, **{key: value for key, value in said.items() if value is not None}}
-    _write("heartbeat.json", {**beat, "history": _history} if _history else beat)
+    _write("heartbeat.json", {**beat, "history": _shown} if _shown else beat)
 
 
 def metrics(result: dict[str, Any]) -> None:

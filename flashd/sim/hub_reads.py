@@ -197,6 +197,8 @@ def blob_response(request: web.Request, blob: Blob, commit: str) -> web.Response
     kind = "text/plain" if b"\0" not in blob.data[:512] else "application/octet-stream"
     wanted = request.http_range
     if wanted.start is None and wanted.stop is None:
+        # The size is stated for an empty file too, which the server would leave out in an answer to HEAD.
+        headers["Content-Length"] = str(blob.size)
         return web.Response(body=blob.data, headers=headers, content_type=kind)
     part = blob.data[wanted]
     if not part:

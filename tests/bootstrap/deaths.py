@@ -15,7 +15,7 @@ from tests.bootstrap.box_world import OK_WORKER, PREFIX, REPO, BoxWorld
 QUOTA_BODY = {"error": "You have exceeded the rate limit for repository commits (128 per hour)."}
 SLEEPS = "import time\nprint('started', flush=True)\ntime.sleep(600)"
 METRICS = "import flash_report\n(flash_report.out() / 'metrics.json').write_bytes({})"
-HASTE = 0.0005  # a pace at which half an hour of patience is a second
+HASTE = 0.001  # a pace at which half an hour of patience is two seconds
 
 
 class Then(Enum):
@@ -92,6 +92,13 @@ def always(kind: str, status: int) -> Callable[[], tuple[Fault, ...]]:
     return lambda: (Fault(Effect.STATUS, kind=kind, status=status, times=None),)
 
 
+def after_a_retriable_heartbeat(world: BoxWorld) -> dict[str, Any]:
+    """An earlier attempt's last word lies in the repository; it says nothing about this one."""
+    old = '{"stage": "error", "retriable": true, "attempt": 0, "token": "launch-token-of-before"}'
+    world.hub.commit(REPO, {f"{PREFIX}/heartbeat.json": old}, "an earlier attempt's")
+    return {}
+
+
 def signalled(number: str) -> str:
     return f"import os, signal\nos.kill(os.getpid(), signal.{number})"
 
@@ -122,6 +129,9 @@ DEATHS = {
         1,
         "artifacts could not be committed",
         faults=lambda: (Fault(Effect.STATUS, kind="commit", status=422, body="event=artifacts", times=None),),
+    ),
+    "its own error after a retriable one of an earlier attempt": users(
+        "raise SystemExit(4)", 4, "worker exited with code 4", told=after_a_retriable_heartbeat
     ),
     # Something outside it ends it, or it says that another machine may do better.
     "killed for memory": lost(signalled("SIGKILL"), 137, "out of memory"),

@@ -119,7 +119,6 @@ def test_a_volume_that_is_attached_late_is_waited_for(machine: Machine) -> None:
 def test_a_blank_disk_that_is_there_first_is_not_taken_for_the_volume(machine: Machine) -> None:
     machine.disk("vdb")
     machine.labels[machine.disk("vdc", content=b"weights", fstype="ext4")] = LABEL
-    machine.disks, late = machine.disks[:1], machine.disks
     machine.early, machine.arrives_after = 1, 10
     assert mounted(machine) == ""
     assert (machine.formatted, machine.looks) == ([], 10)

@@ -23,7 +23,7 @@ from tests.bootstrap.test_host import calls, host_env, stand_ins
 LABEL = cache_label("weights")
 CACHE = PayloadCache("/weight-cache", ".flash-cache-mounted", LABEL, 100)
 WEIGHTS = {"config.json": "{}", "model.safetensors": "w" * 3000}
-HASTE = {"FLASH_BOX_PACE": "0.002"}
+HASTE = {"FLASH_BOX_PACE": "0.01"}
 
 
 def a_model(world: BoxWorld, name: str, files: Mapping[str, str] = WEIGHTS) -> None:
