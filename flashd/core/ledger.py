@@ -37,6 +37,11 @@ class LedgerRow:
     until: float | None = None
     launch: str = ""
 
+    @property
+    def called_at(self) -> float:
+        """The (last) create call."""
+        return self.posted_at if self.posted_at is not None else self.requested_at
+
     def deleting(self, now: float, machine_id: str | None = None) -> LedgerRow:
         """The same row on its way out."""
         return replace(

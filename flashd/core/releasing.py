@@ -77,5 +77,4 @@ def released(run: Run) -> Run:
 
 def settles_at(row: LedgerRow, taken_over_at: float, settle_s: float, blind_s: float) -> float:
     """When an unknown launch counts as lost: counted from the later of its last create call and the takeover."""
-    called_at = row.posted_at if row.posted_at is not None else row.requested_at
-    return max(called_at, taken_over_at) + settle_s + blind_s
+    return max(row.called_at, taken_over_at) + settle_s + blind_s

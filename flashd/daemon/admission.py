@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 import structlog
@@ -67,7 +67,7 @@ class AdmissionDesk:
         self._runs_per_repo = runs_per_repo
         self._market = MarketDesk(desk)
         self._askers: dict[str, _Asker] = {}
-        self._reserved: set[_Reservation] = set()
+        self._reserved: dict[_Reservation, None] = {}  # in the order of granting
         self._kick = anyio.Event()
         self._repo_of: dict[str, str] = {}
         desk.ledger.on_change.append(self._on_row)
@@ -145,7 +145,7 @@ class AdmissionDesk:
                     self._tell(asker, MustWait(why, detail=_room_text(room)))
                     return
                 reservation = _Reservation(run.terms.run_id, run.terms.repo, offer.place.key, offer.place.usd_per_hour)
-                self._reserved.add(reservation)
+                self._reserved[reservation] = None
                 taken.add(reservation)
                 self.withdraw(run.terms.run_id)
                 asker.mailbox.put(Grant(offer, last_choice, lambda: self._give_back(reservation)))
@@ -163,7 +163,7 @@ class AdmissionDesk:
         asker.mailbox.put(must)
 
     def _give_back(self, reservation: _Reservation) -> None:
-        self._reserved.discard(reservation)
+        self._reserved.pop(reservation, None)
         self._kick.set()
 
     def _on_row(self, _name: str, row: LedgerRow | None) -> None:
@@ -174,11 +174,10 @@ class AdmissionDesk:
         """What is taken at the beginning of a pass; the pass itself adds its grants."""
         taken = _Taken()
         live: set[str] = set()
-        for row in self._desk.ledger.rows.values():
-            if row.state is not RowState.ABANDONED:
-                taken.machines += 1
-                taken.usd_per_hour += row.usd_per_hour
-                live.add(row.run_id)
+        for row in self._desk.ledger.counted():
+            taken.machines += 1
+            taken.usd_per_hour += row.usd_per_hour
+            live.add(row.run_id)
         taken.runs_of_repo = Counter(self._repo_of.get(run_id, "") for run_id in live)
         for item in self._reserved:
             taken.add(item)
@@ -208,7 +207,7 @@ class AdmissionDesk:
         }
         if not full:
             return market
-        return Market(market.offers, market.unusable, market.pauses, {**market.cooling, **full}, market.next_look_at)
+        return replace(market, cooling={**market.cooling, **full})
 
 
 def _room_text(room: Room) -> str:

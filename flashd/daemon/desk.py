@@ -68,6 +68,10 @@ class Ledger:
     def of_run(self, run_id: str) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows.values() if row.run_id == run_id)
 
+    def counted(self) -> tuple[LedgerRow, ...]:
+        """Rows that limits and dollars count: a machine may stand behind each."""
+        return tuple(row for row in self.rows.values() if row.state is not RowState.ABANDONED)
+
     def in_state(self, state: RowState) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows.values() if row.state is state)
 

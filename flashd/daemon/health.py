@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import anyio
 
-from flashd.core.ledger import RowState
 from flashd.daemon.supervisor import Daemon
 
 LOOP_STALE_S = 60.0  # intake and releaser pass every few seconds
@@ -143,7 +142,7 @@ class Health:
         if rooms is None:
             line = f"standby for {other}" if other else "starting"
         else:
-            rows = [row for row in desk.ledger.rows.values() if row.state is not RowState.ABANDONED]
+            rows = desk.ledger.counted()
             line = f"{len(rooms.keeper.runners)} runs, {len(rows)} machines, queue {rooms.admission.waiting}, "
             line += f"${sum(row.usd_per_hour for row in rows):.2f}/h"
         return f"{line}; ALARM {alarms}" if alarms else line

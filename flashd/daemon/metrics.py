@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from flashd import __version__
-from flashd.core.ledger import LedgerRow, RowState
+from flashd.core.ledger import LedgerRow
 from flashd.core.model import TERMINAL, Reason, State
 from flashd.core.orphans import Ownership
 from flashd.core.retry import RULES
@@ -117,7 +117,7 @@ class _Gauges(Collector):
         text = "Last completed pass of intake, releaser and each provider's observer"
         yield _labelled("flashd_last_pass_timestamp_seconds", text, "loop", passes)
 
-    def _money(self, rows: list[LedgerRow]) -> Iterable[Metric]:
+    def _money(self, rows: tuple[LedgerRow, ...]) -> Iterable[Metric]:
         spent = sum(row.usd_per_hour for row in rows)
         yield _gauge("flashd_spend_usd_per_hour", "Price of all machines in the ledger", spent)
         limit = self._daemon.desk.limits.max_usd_per_hour
@@ -147,10 +147,10 @@ class _Gauges(Collector):
                 family.add_metric([provider, owned], float(counts.get(owned, 0)))
         return family
 
-    def _rows(self) -> list[LedgerRow]:
+    def _rows(self) -> tuple[LedgerRow, ...]:
         if self._daemon.rooms is None:
-            return []  # what an earlier term knew is the new leader's now
-        return [row for row in self._daemon.desk.ledger.rows.values() if row.state is not RowState.ABANDONED]
+            return ()  # what an earlier term knew is the new leader's now
+        return self._daemon.desk.ledger.counted()
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
