@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+NAMED = 5  # an alarm names so many of what it is about
 INCIDENT_KEEP_S = 600.0  # long enough to be scraped, and to be seen by whoever looks after the first complaint
 # These are not the leader's: they say something about the process itself.
 OF_THE_PROCESS = frozenset({"redis_down", "http_listen", "safe_mode", "configuration_refused"})
@@ -45,3 +46,9 @@ class Alarms:
         """Clear what the leader said: who does not lead any more cannot know whether it still holds."""
         for name in [name for name in self.up if name not in OF_THE_PROCESS]:
             self.set(name, None)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

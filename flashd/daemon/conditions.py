@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import anyio
 
 from flashd.core.model import Reason
+from flashd.daemon.alarms import some
 from flashd.daemon.desk import Cloud, Desk
 from flashd.daemon.observer import FleetProblem
 from flashd.daemon.release_machine import another_account
@@ -14,7 +13,6 @@ from flashd.daemon.watcher import HubProblem
 
 LOOK_INTERVAL_S = 5.0
 OUTAGE_S = 300.0  # shorter ones come and go by themselves
-NAMED_IN_ALARM = 5
 _REFUSED = (FleetProblem.AUTH, FleetProblem.FORBIDDEN)
 
 
@@ -68,19 +66,13 @@ class Conditions:
         problems = {repo: watcher.problem for repo, watcher in self._desk.watchers.watchers().items()}
         refused = [repo for repo, problem in problems.items() if problem is HubProblem.AUTH]
         forbidden = [repo for repo, problem in problems.items() if problem is HubProblem.FORBIDDEN]
-        alarms.set("hub_token_refused", f"it does not know us; asked for {_some(refused)}" if refused else None)
-        alarms.set("hub_forbidden", f"our token has no rights to {_some(forbidden)}" if forbidden else None)
+        alarms.set("hub_token_refused", f"it does not know us; asked for {some(sorted(refused))}" if refused else None)
+        alarms.set("hub_forbidden", f"our token has no rights to {some(sorted(forbidden))}" if forbidden else None)
         silent = bool(problems) and all(problem is HubProblem.UNREACHABLE for problem in problems.values())
         if not silent:
             self._hub_silent_since = None
         elif self._hub_silent_since is None:
             self._hub_silent_since = now
         silent_s = now - self._hub_silent_since if self._hub_silent_since is not None else 0.0
-        text = f"no answer for {silent_s / 60:.0f} min about {_some(problems)}" if silent_s >= OUTAGE_S else None
+        text = f"no answer for {silent_s / 60:.0f} min about {some(sorted(problems))}" if silent_s >= OUTAGE_S else None
         alarms.set("hub_unreachable", text)
-
-
-def _some(repos: Iterable[str]) -> str:
-    names = sorted(repos)
-    more = len(names) - NAMED_IN_ALARM
-    return ", ".join(names[:NAMED_IN_ALARM]) + (f" and {more} more" if more > 0 else "")

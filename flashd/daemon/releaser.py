@@ -14,6 +14,7 @@ from flashd.core.ledger import Gone, LedgerRow, RowState
 from flashd.core.machines import Machine
 from flashd.core.model import Run
 from flashd.core.releasing import Duty, RunStanding, duty, held_by, names_of
+from flashd.daemon.alarms import some
 from flashd.daemon.desk import Desk
 from flashd.daemon.kept import KeptRun, read_back
 from flashd.daemon.observer import FleetSnapshot
@@ -29,7 +30,6 @@ PASS_INTERVAL_S = 15.0
 FAILED_RETRY_S = 15.0
 OVERDUE_S = 600.0
 ABANDONED_KEEP_S = 86_400.0
-NAMED_IN_ALARM = 5
 
 
 class Releaser:
@@ -250,8 +250,7 @@ class Releaser:
             return
         cloud = self._desk.clouds.get(row.provider)
         snapshot = cloud.observer.snapshot if cloud is not None else None
-        called_at = row.posted_at if row.posted_at is not None else row.requested_at
-        since = max(called_at, row.deleting_at or 0.0)
+        since = max(row.called_at, row.deleting_at or 0.0)
         if snapshot is not None and snapshot.started_at >= since + ABANDONED_KEEP_S:
             self._start(row.name, partial(self._record_gone, row, None))
 
@@ -314,9 +313,8 @@ class Releaser:
         text = None
         if overdue:
             usd = sum(billed_usd(row.usd_per_hour, now - (row.deleting_at or now)) for row in overdue)
-            names = ", ".join(f"{row.name} ({row.machine_id})" for row in overdue[:NAMED_IN_ALARM])
-            more = f" and {len(overdue) - NAMED_IN_ALARM} more" if len(overdue) > NAMED_IN_ALARM else ""
-            text = f"not gone {OVERDUE_S / 60:.0f} min after the first DELETE, ${usd:.2f} so far: {names}{more}"
+            names = some([f"{row.name} ({row.machine_id})" for row in overdue])
+            text = f"not gone {OVERDUE_S / 60:.0f} min after the first DELETE, ${usd:.2f} so far: {names}"
         desk.alarms.set("release_overdue", text)
         desk.alarms.set("abandoned_machine", ", ".join(sorted(self._late)) or None)
         for name, cloud in desk.clouds.items():

@@ -12,6 +12,7 @@ import structlog
 from flashd.adapters.store import Store
 from flashd.core.machines import Machine
 from flashd.core.orphans import Books, Ownership, Sighting, SweepPlan, SweepRules, hashes_of, plan
+from flashd.daemon.alarms import some
 from flashd.daemon.desk import Cloud, Desk
 from flashd.errors import FencedError, ProviderError, StoreError
 
@@ -19,7 +20,6 @@ log = structlog.get_logger(__name__)
 
 FAST_PASSES = 10
 RETRY_S = 15.0
-NAMED_IN_ALARM = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,5 @@ async def read_books(store: Store, ns: str, machines: Iterable[Machine]) -> Book
     return Books(ns, rows, await store.run_for_hash(hashes_of(ns, machines)))
 
 
-def _names(machines: tuple[Machine, ...]) -> str:
-    shown = ", ".join(f"{machine.name} ({machine.id})" for machine in machines[:NAMED_IN_ALARM])
-    more = len(machines) - NAMED_IN_ALARM
-    return f"{shown} and {more} more" if more > 0 else shown
+def _names(machines: Iterable[Machine]) -> str:
+    return some([f"{machine.name} ({machine.id})" for machine in machines])
