@@ -77,15 +77,15 @@ def again_or_fail(run: Run, failure: Failure, tick: Tick, *, avoid: Attempt) -> 
 
 def _back_off(run: Run, tick: Tick, avoid: Attempt) -> Decision:
     failures = sum(1 for past in run.history if RETRY_RULES[past.reason].again is not Again.NO)
-    spot = f"{avoid.place.provider}/{avoid.place.region}"
-    places = (*(place for place in run.avoid if place != spot), spot)[-AVOID_MAX:]
+    here = avoid.place.site
+    sites = (*(site for site in run.avoid if site != here), here)[-AVOID_MAX:]
     waiting = replace(
         run,
         state=State.BACKOFF,
         sequence=run.sequence + 1,
         retry_at=tick.now + retry_delay_s(tick.policy, failures, tick.chance),
         waiting=None,
-        avoid=places,
+        avoid=sites,
     )
     return Decision(
         waiting, Save(SaveKind.REQUEUE, EventKind.ATTEMPT_FAILED, release=names_of(run)), wake_at=waiting.retry_at

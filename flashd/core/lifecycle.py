@@ -106,7 +106,14 @@ def decide(run: Run, seen: Observation, tick: Tick) -> Decision:
             return resting.placed(run, seen, tick) if run.attempt is None else evaluate(run, tick)
         case Made() | RefusedForSure() | NotSent() | Throttled() | NameTaken() | LaunchUnknown() | LookedUp():
             return _launched(run, seen, tick)
-        case FleetSeen() | MachineRead() | ArtifactsRead() | HubUnreadable() | LateSuccess() | NoLateSuccess():
+        case LateSuccess(number, claim):
+            found = "found after the attempt was given up"
+            return finish(run, End(State.SUCCEEDED, None, found, tick.now, claim.evidence, claim.commit, number))
+        case NoLateSuccess():
+            return resting.no_late_success(run, tick) if run.attempt is None else evaluate(run, tick)
+        case HubUnreadable():
+            return _hub_unreadable(run, run.attempt, tick)
+        case FleetSeen() | MachineRead() | ArtifactsRead():
             return _observed(run, seen, tick)
         case _ as never:
             assert_never(never)
@@ -173,21 +180,9 @@ def _taken_over(run: Run, tick: Tick) -> Decision:
 
 # With a machine -------------------------------------------------------------------------------------------------------
 
-Seen = FleetSeen | MachineRead | ArtifactsRead | HubUnreadable | LateSuccess | NoLateSuccess
 
-
-def _observed(run: Run, seen: Seen, tick: Tick) -> Decision:
+def _observed(run: Run, seen: FleetSeen | MachineRead | ArtifactsRead, tick: Tick) -> Decision:
     attempt = was = run.attempt
-    match seen:
-        case LateSuccess(number, claim):
-            found = "found after the attempt was given up"
-            return finish(run, End(State.SUCCEEDED, None, found, tick.now, claim.evidence, claim.commit, number))
-        case NoLateSuccess():
-            return resting.no_late_success(run, tick) if attempt is None else evaluate(run, tick)
-        case HubUnreadable():
-            return resting.hub_unreadable(run, tick) if attempt is None else _hub_unreadable(run, attempt, tick)
-        case _:
-            pass
     if attempt is None:
         return resting.rest(run, tick)
     if attempt.phase is not AttemptPhase.LIVE:
@@ -205,7 +200,9 @@ def _observed(run: Run, seen: Seen, tick: Tick) -> Decision:
     return _judge(replace(run, attempt=attempt), attempt, tick, was=was)
 
 
-def _hub_unreadable(run: Run, attempt: Attempt, tick: Tick) -> Decision:
+def _hub_unreadable(run: Run, attempt: Attempt | None, tick: Tick) -> Decision:
+    if attempt is None:
+        return resting.hub_unreadable(run, tick)
     suspicion = attempt.suspicion
     if attempt.claim is not None or suspicion is None:
         return Decision(run, wake_at=tick.now + HUB_RETRY_S)

@@ -128,11 +128,14 @@ class Claim:
     unread_s: float = 0.0  # how long answers have shown it with metrics that cannot be read
 
 
+MISSING = "missing"
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """The provider shows the machine dead or not at all. Honoured only when `confirmed` by a GET of its own."""
 
-    status: str  # "missing" or the provider's raw status
+    status: str  # MISSING or the provider's raw status
     since: float
     passes: int = 1
     confirmed: bool = False
@@ -280,7 +283,7 @@ class Run:
     cancel: CancelRequest | None = None
     doom: Doom | None = None
     refusals: Refusals = Refusals()
-    avoid: tuple[str, ...] = ()  # provider/region of infrastructure failures, newest last
+    avoid: tuple[str, ...] = ()  # sites of infrastructure failures, newest last
     end: End | None = None
 
     @property

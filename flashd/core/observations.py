@@ -58,7 +58,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """No launch now. `fits` is how many places there are that could ever take this run."""
+    """No launch now, why, and what holds each place that could take the run."""
 
     reason: Reason
     places: tuple[PlaceRefusal, ...] = ()

@@ -62,8 +62,7 @@ def fits(terms: Terms, offer: Offer) -> bool:
 def preference(run: Run, offer: Offer) -> tuple[int, int, float, float, str]:
     """Sort key: away from the regions, then the providers, where attempts were lost; then price, then VRAM."""
     place = offer.place
-    spot = f"{place.provider}/{place.region}"
-    failed_region = run.avoid.index(spot) + 1 if spot in run.avoid else 0
+    failed_region = run.avoid.index(place.site) + 1 if place.site in run.avoid else 0
     failed_provider = int(bool(run.avoid) and run.avoid[-1].startswith(f"{place.provider}/"))
     return failed_region, failed_provider, place.usd_per_hour, offer.vram_gb, place.key
 
@@ -102,30 +101,27 @@ def _never(offer: Offer, run: Run) -> PlaceRefusal:
     """A fitting place that cannot take this run any more."""
     place = offer.place
     if place.key in run.refusals.itself:
-        return PlaceRefusal(place.provider, place.region, place.gpu, RefusalKind.REFUSED, "refused this run earlier")
-    text = "the rest of max_usd does not buy 900 s"
-    return PlaceRefusal(place.provider, place.region, place.gpu, RefusalKind.TOO_DEAR, text)
+        return place.refusal(RefusalKind.REFUSED, "refused this run earlier")
+    return place.refusal(RefusalKind.TOO_DEAR, "the rest of max_usd does not buy 900 s")
 
 
 def refuse(run: Run, offer: Offer, market: Market, now: float) -> PlaceRefusal | None:
     """Why this fitting place cannot take the run now, None when it can."""
     place = offer.place
-
-    def no(kind: RefusalKind, text: str, next_try_at: float | None = None) -> PlaceRefusal:
-        return PlaceRefusal(place.provider, place.region, place.gpu, kind, text, next_try_at)
-
     pause = market.pauses.get(place.provider)
     if pause is not None:
-        return no(RefusalKind.PAUSED, pause.text, pause.next_try_at)
+        return place.refusal(RefusalKind.PAUSED, pause.text, pause.next_try_at)
     limit = run.terms.max_usd_per_hour
     if limit is not None and place.usd_per_hour > limit:
-        return no(RefusalKind.TOO_DEAR, f"${place.usd_per_hour:.2f}/h is above gpu.max_usd_per_hour ${limit:.2f}")
+        return place.refusal(
+            RefusalKind.TOO_DEAR, f"${place.usd_per_hour:.2f}/h is above gpu.max_usd_per_hour ${limit:.2f}"
+        )
     if not offer.available:
-        return no(RefusalKind.NO_STOCK, "the provider shows no stock", market.next_look_at)
+        return place.refusal(RefusalKind.NO_STOCK, "the provider shows no stock", market.next_look_at)
     own_until = dict(run.refusals.cooling).get(place.key, 0.0)
     until = max(own_until, market.cooling.get(place.key, 0.0))
     if until > now:
-        return no(RefusalKind.COOLDOWN, "refused a launch a moment ago", until)
+        return place.refusal(RefusalKind.COOLDOWN, "refused a launch a moment ago", until)
     return None
 
 

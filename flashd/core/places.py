@@ -22,6 +22,15 @@ class Place:
         """Identity of a place for cool-downs and refusals: price and account do not matter."""
         return f"{self.provider}/{self.region}/{self.gpu}/{self.sku}"
 
+    @property
+    def site(self) -> str:
+        """Where a lost attempt is not repeated at once."""
+        return f"{self.provider}/{self.region}"
+
+    def refusal(self, kind: RefusalKind, text: str, next_try_at: float | None = None) -> PlaceRefusal:
+        """That it was looked at and not taken."""
+        return PlaceRefusal(self.provider, self.region, self.gpu, kind, text, next_try_at)
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -45,7 +54,6 @@ class RefusalKind(StrEnum):
     UNUSABLE = "unusable"  # no image, no key, blocked region
     PAUSED = "paused"  # the provider is paused: credential, credit, unreachable
     TOO_DEAR = "too_dear"
-    LIMIT = "limit"  # the namespace's max_machines or max_usd_per_hour
 
 
 @dataclass(frozen=True, slots=True)

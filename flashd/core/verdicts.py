@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from flashd.core.model import Attempt, Claim, Evidence, MetricsState, Reason, Run
+from flashd.core.model import MISSING, Attempt, Claim, Evidence, MetricsState, Reason, Run
 from flashd.core.observations import Tick
 
 DEADLINE_EXIT_CODE = 124
@@ -136,7 +136,7 @@ def lost_host(look: Look) -> Due | None:
     trouble = look.attempt.trouble
     if trouble is None or not trouble.confirmed:
         return None
-    what = "the machine is gone" if trouble.status == "missing" else f"the machine is {trouble.status}"
+    what = "the machine is gone" if trouble.status == MISSING else f"the machine is {trouble.status}"
     return Due(trouble.since, Reason.JOB_PREEMPTED, f"{what} without our doing")
 
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from flashd.core.actions import EventKind
 from flashd.core.machines import DEAD_PHASES, Machine, MachinePhase
-from flashd.core.model import Attempt, Run, State, Suspicion, Trouble
+from flashd.core.model import MISSING, Attempt, Run, State, Suspicion, Trouble
 from flashd.core.observations import ArtifactsRead, Beat, FleetSeen, MachineRead, Tick
 from flashd.core.verdicts import merge_claim
 
-MISSING = "missing"
 MISSING_PASSES = 2
 LIST_LAG_S = 60.0
 CONFIRM_RETRY_S = 15.0
