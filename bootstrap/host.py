@@ -31,6 +31,7 @@ METADATA_ADDRESS = "169.254.169.254"
 BOOT_COMMIT_PATIENCE_S = 60.0  # then docker goes on beside it
 READY_TRIES, READY_PAUSE_S = 100, 6.0
 PULL_TRIES, PULL_PAUSE_S, PULL_LIMIT_S = 5, 20.0, 1_800.0
+CACHE_PATIENCE_S = 420.0  # after the pull; more than the looks for it take, unless `mount` itself hangs
 WAIT_TRIES, WAIT_PAUSE_S = 30, 10.0  # docker itself may be restarted under us
 COMMAND_LIMIT_S = 120.0
 SHUTDOWN_GRACE_S = 300.0  # after deadline_at; the daemon deletes the machine long before
@@ -46,7 +47,7 @@ class Host:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._channel = HubChannel(job.endpoint, job.repo, job.env.get("HF_TOKEN", ""))
-        self._cold = "the cache disk was not looked for"  # why the weights cannot be kept; "" = mounted
+        self._cold = "no cache disk came in time"  # why the weights cannot be kept; "" = mounted
         self._log_path = job.path(f"{job.provider}_boot_attempt{job.attempt}.log")
 
     def run(self) -> None:
@@ -59,7 +60,7 @@ class Host:
             cache.start()  # the disk is attached while the machine runs already
             self._await_ready()
             self._pull()
-            cache.join()
+            cache.join(CACHE_PATIENCE_S * PACE)
             if self._cold and self._job.mode == "preload":  # a training run only starts cold
                 raise HostFailure(self._cold)
             self._start()

@@ -83,6 +83,19 @@ def test_a_repository_that_others_fill_up_still_gets_every_end(fleet: Fleet) -> 
     assert len(ends) == len(set(ends)) == RUNS
 
 
+def test_twenty_short_runs_an_hour_fit_and_sixty_end_late_but_all_of_them(fleet: Fleet) -> None:
+    """The daemon holds launches back long before sixty; the boxes do not rely on it."""
+    few = [fleet.box(number, START + 180 * number, 480.0) for number in range(40)]
+    fleet.run()
+    assert fleet.refused == 0
+    assert all(box.ended_at is not None and box.ended_at - box.ends_at < 100 for box in few)
+    later = fleet.now + 7_200
+    many = [fleet.box(100 + number, later + 60 * number, 480.0) for number in range(60)]
+    fleet.run()
+    assert fleet.refused > 0
+    assert all(box.ended_at is not None and box.ended_at - box.ends_at < 3_700 for box in many)
+
+
 def test_the_first_training_step_is_told_at_once_and_life_goes_on_without_progress(fleet: Fleet) -> None:
     box = fleet.box(0, START, 3_600.0)
     fleet.run()

@@ -33,6 +33,7 @@ esac
 """
 
 MOUNT = """#!/bin/sh
+[ ! -e "$STUBS/mount-hangs" ] || sleep 600
 echo "mount $*" >> "$STUBS/calls"
 grep -qx "$2" "$STUBS/labels" || { echo "mount: $3: can't find LABEL=$2"; exit 1; }
 """
