@@ -71,11 +71,11 @@ class Admin:
                 web.get("/metrics", self._metricsz),
             ]
         )
-        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:
             host, _, port = self._listen.rpartition(":")
-            site = web.TCPSite(runner, host.strip("[]"), int(port), shutdown_timeout=1.0)
+            site = web.TCPSite(runner, host.strip("[]"), int(port))
             await site.start()
             self.address = _address(runner)
             self._daemon.desk.alarms.set("http_listen", None)

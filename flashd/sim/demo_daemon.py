@@ -72,6 +72,7 @@ class DaemonProcess:
     log: Path
     process: asyncio.subprocess.Process | None = None
     killed_at: list[float] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)  # of its environment, on top of the caller's
     told_to_end: bool = False
 
     @property
@@ -81,7 +82,7 @@ class DaemonProcess:
     async def start(self) -> None:
         """Returns when the process exists, not when it works."""
         self.told_to_end = False
-        environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+        environment = {name: value for name, value in os.environ.items() if not _is_ours(name)} | self.variables
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *with_parent([sys.executable, "-m", "flashd", "run", "--config", str(self.config)]),
