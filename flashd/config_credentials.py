@@ -69,6 +69,11 @@ class Credentials:
     hyperstack_api_key: Secret
     redis_url: Secret
 
+    def at_hand(self) -> tuple[Secret, ...]:
+        """All that are not empty."""
+        every = (self.hf_token, self.hf_box_token, self.hyperstack_api_key, self.redis_url)
+        return tuple(secret for secret in every if secret)
+
 
 def find_credential(source: CredentialSource, file: str, env: Mapping[str, str]) -> Secret | None:
     """The first that is there; None when none is.

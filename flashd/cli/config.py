@@ -6,7 +6,7 @@ import argparse
 
 from flashd.cli.exits import Exit
 from flashd.cli.output import say, show, show_json
-from flashd.cli.session import check_redis_url, run_async, settings_for
+from flashd.cli.session import run_async, settings_for
 from flashd.config import ALL_CREDENTIALS, fleet_ceiling, print_default_config, warnings
 from flashd.errors import ConfigError
 
@@ -22,7 +22,6 @@ def check_config(options: argparse.Namespace) -> int:
     """Syntax, keys, contradictions, credentials; without --offline also Redis, the Hub and the cloud."""
     try:
         settings = settings_for(options, ALL_CREDENTIALS)
-        check_redis_url(settings)
     except ConfigError as error:
         say(str(error))
         if options.json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from flashd.cli.checks import Check, ask_outside, failed, ok, show_checks, warn, worst
 from flashd.cli.exits import Exit
 from flashd.cli.output import fail, say, show, show_json
-from flashd.cli.session import check_redis_url, run_async, settings_for
+from flashd.cli.session import run_async, settings_for
 from flashd.cli.statusz import alarms_of, statusz
 from flashd.config import ALL_CREDENTIALS, Settings
 from flashd.daemon.memory import ACCEPT_FILE, LOCK_FILE, MEMORY_FILE
@@ -26,7 +26,6 @@ def doctor(options: argparse.Namespace) -> int:
     settings = settings_for(options, () if options.accept_ledger else ALL_CREDENTIALS)
     if options.accept_ledger:
         return _accept_ledger(settings, options)
-    check_redis_url(settings)
     checks = (*run_async(lambda: ask_outside(settings)), *local_checks(settings))
     status = worst(checks)
     if options.json:

@@ -7,7 +7,7 @@ import argparse
 from flashd.cli.exits import Exit
 from flashd.cli.fleet import lines_of, total_text, usd_per_hour
 from flashd.cli.output import fail, say, show, show_json
-from flashd.cli.session import check_redis_url, run_async, settings_for
+from flashd.cli.session import run_async, settings_for
 from flashd.cli.statusz import statusz
 from flashd.config import Settings
 from flashd.config_credentials import HYPERSTACK_API_KEY, REDIS_URL
@@ -23,7 +23,6 @@ PROVIDER = "hyperstack"
 def machines(options: argparse.Namespace) -> int:
     """Ledger and list side by side."""
     settings = settings_for(options, NEED)
-    check_redis_url(settings)
     return run_async(lambda: _machines(settings, options))
 
 
@@ -33,7 +32,6 @@ def sweep(options: argparse.Namespace) -> int:
         text = "the running daemon sweeps by itself every sweep.interval_s; this command only lists: add --dry-run"
         return fail(options, Exit.USAGE, text)
     settings = settings_for(options, NEED)
-    check_redis_url(settings)
     return run_async(lambda: _sweep(settings, options))
 
 

@@ -13,7 +13,7 @@ from flashd.adapters.clock import SystemClock
 from flashd.adapters.notify import Notifier, NotifySocketError
 from flashd.cli.exits import Exit
 from flashd.cli.output import fail
-from flashd.cli.session import check_redis_url, settings_for
+from flashd.cli.session import settings_for
 from flashd.config import ALL_CREDENTIALS, Settings, warnings
 from flashd.daemon import process
 from flashd.log_outputs import JournalOutput, JsonOutput, KeyValueOutput, Output, TerminalOutput
@@ -24,7 +24,6 @@ from flashd.redaction import Redactor
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM. 78 = the configuration is wrong, 75 = another daemon has the state directory."""
     settings = settings_for(options, ALL_CREDENTIALS)
-    check_redis_url(settings)
     clock = SystemClock()
     output = output_of(settings.log.format, sys.stderr)
     redactor = redactor_of(settings)
@@ -51,15 +50,8 @@ def run(options: argparse.Namespace) -> int:
 def redactor_of(settings: Settings) -> Redactor:
     """A redactor that knows every credential in use."""
     found = Redactor()
-    credentials = settings.credentials
-    for secret in (
-        credentials.hf_token,
-        credentials.hf_box_token,
-        credentials.hyperstack_api_key,
-        credentials.redis_url,
-    ):
-        if secret:
-            found.add(secret.reveal())
+    for secret in settings.credentials.at_hand():
+        found.add(secret.reveal())
     return found
 
 

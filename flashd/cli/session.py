@@ -26,13 +26,14 @@ OUTAGE_PAUSE_S = 2.0
 
 def settings_for(options: argparse.Namespace, need: Collection[str] = (REDIS_URL.name,)) -> Settings:
     """The configuration, with only the named credentials required. Raises ConfigError."""
-    return load_settings(options.config, os.environ, frozenset(need))
+    settings = load_settings(options.config, os.environ, frozenset(need))
+    _check_redis_url(settings)
+    return settings
 
 
 def with_store(options: argparse.Namespace, work: Work, need: Collection[str] = (REDIS_URL.name,)) -> int:
     """Load the configuration, open Redis, do `work`, close. Raises flashd's errors; `main` turns them into statuses."""
     settings = settings_for(options, need)
-    check_redis_url(settings)
 
     async def session() -> int:
         store = _store(settings)
@@ -71,7 +72,7 @@ async def _cancel_at_signal(signals: AsyncIterator[signal.Signals], scope: anyio
         scope.cancel()
 
 
-def check_redis_url(settings: Settings) -> None:
+def _check_redis_url(settings: Settings) -> None:
     """Raises ConfigError when the client cannot make an address of it. Its own words may quote the password."""
     try:
         _store(settings)

@@ -59,10 +59,8 @@ class CredentialsAtHand:
     def renew(self, settings: Settings) -> None:
         """Use these from now on."""
         self.settings = settings
-        found = settings.credentials
-        for secret in (found.hf_token, found.hf_box_token, found.hyperstack_api_key, found.redis_url):
-            if secret:
-                self._redactor.add(secret.reveal())
+        for secret in settings.credentials.at_hand():
+            self._redactor.add(secret.reveal())
         for name in sorted(self.run_secret_names()):
             self.run_secret(name)
 
