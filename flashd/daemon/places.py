@@ -30,6 +30,7 @@ class PlaceBook:
     def load(self, notes: Mapping[str, str]) -> None:
         """Take over what an earlier leader knew; what cannot be read is forgotten, with a line."""
         self._places.clear()
+        self._changed.clear()  # of an earlier term of this process: others have led since
         for key, text in notes.items():
             try:
                 self._places[key] = _DECODER.decode(text)

@@ -6,6 +6,7 @@ import asyncio
 
 from tests.simulation.kit import live_through, machines_of, plays
 from tests.simulation.sim import Options, World
+from tests.simulation.wire import Fault
 from tests.simulation.world_box import Play
 
 APART = Options(restart_after_s=None)
@@ -75,5 +76,27 @@ def test_a_frozen_leader_that_comes_back_stands_by() -> None:
         await world.until_released("r1")
         assert len(machines_of(world)) == 1
         assert len(world.living()) == 2
+
+    live_through(scenario, APART)
+
+
+def test_what_a_frozen_leader_had_not_yet_noted_does_not_trouble_its_next_term() -> None:
+    async def scenario(world: World) -> None:
+        world.cloud.faults.scripted["launch"].append(Fault.NO_STOCK)
+        world.start("host-1")
+        await asyncio.sleep(2.0)
+        world.start("host-2")
+        await world.submit("r1")
+
+        async def refused() -> bool:
+            return len(world.cloud.launch_calls) == 2
+
+        await world.until(refused, 60.0, 0.1)
+        world.loop.freeze("daemon0", 100.0)  # the cool-down of the first place waits for the next note
+        await asyncio.sleep(120.0)
+        assert leader(world) == "daemon1"
+        world.crash("daemon1")
+        await world.until_released("r1")
+        assert leader(world) == "daemon0"
 
     live_through(scenario, APART)
