@@ -90,12 +90,12 @@ async def test_the_command_of_user_data_returns_at_once_and_the_host_shuts_down_
     world: BoxWorld,
 ) -> None:
     world.worker(OK_WORKER)
-    payload = world.payload(deadline_at=time.time() + 5)
+    payload = world.payload(deadline_at=time.time() + 4)
     world.boot(payload)
     stubs = stand_ins(world)
     command = yaml.safe_load(render_user_data(payload))["runcmd"][0]
     assert command == ["python3", "/opt/flash/box.zip", "host"]
-    env = host_env(stubs) | {"FLASH_BOX_PACE": "0.01"}
+    env = host_env(stubs) | {"FLASH_BOX_PACE": "0.005"}
     assert await world.end_of(await world.start(*command[2:], env=env), 5) == BoxEnd(0, "")
     await world.until("event=end")
     assert world.marker()["ok"] is True
