@@ -35,7 +35,7 @@ def payload_of(run: Run, attempt: Attempt, request: RunRequest, boot: BootSettin
     return plan_spec(
         Payload(
             run_id=run.terms.run_id,
-            ns=_ns(attempt.name),
+            ns=boot.ns,
             phase=run.terms.phase,
             seed=run.terms.seed,
             attempt=attempt.number,
@@ -60,10 +60,6 @@ def payload_of(run: Run, attempt: Attempt, request: RunRequest, boot: BootSettin
             secret_names=secrets,
         )
     )
-
-
-def _ns(machine_name: str) -> str:
-    return machine_name.split("-", 2)[1]
 
 
 def _cache(request: RunRequest) -> PayloadCache | None:

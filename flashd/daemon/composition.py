@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from flashd.adapters.clock import Clock, Random
 from flashd.adapters.hub import Hub
@@ -75,6 +76,7 @@ def compose(settings: Settings, outside: Outside) -> Daemon:
         lease=Lease(clock, settings.policy.lease_ttl_s * LEASE_MARGIN_SHARE),
         ledger=Ledger(),
         boot=BootSettings(
+            ns=settings.namespace,
             hub_endpoint=hub.endpoint,
             box_token=outside.secrets.box_token,
             first_commit_after_s=hub.first_commit_after_s,
@@ -85,6 +87,8 @@ def compose(settings: Settings, outside: Outside) -> Daemon:
         default_image=settings.worker.image,
         alarms=Alarms(),
     )
+    for name, cloud in clouds.items():
+        cloud.observer.owners = partial(desk.ledger.accounts, name)
     plan = Plan(
         sweep=SweepSettings(
             interval_s=settings.sweep.interval_s,

@@ -72,6 +72,13 @@ class Ledger:
         """Rows that limits and dollars count: a machine may stand behind each."""
         return tuple(row for row in self.rows.values() if row.state is not RowState.ABANDONED)
 
+    def accounts(self, provider: str) -> frozenset[str]:
+        """Whose machines there may be at a provider."""
+        rows = self.rows.values()
+        return frozenset(
+            row.account for row in rows if row.provider == provider and row.state is not RowState.ABANDONED
+        )
+
     def in_state(self, state: RowState) -> tuple[LedgerRow, ...]:
         return tuple(row for row in self.rows.values() if row.state is state)
 
@@ -87,11 +94,17 @@ class Cloud:
     made_at: float | None = None  # last create that was answered with an id
     on_takeover: Callable[[], None] = lambda: None  # the account's budget counts as spent
 
+    async def is_of(self, account: str) -> bool:
+        """Whether the present key belongs to `account`: under another one's nothing is proved. Raises ProviderError."""
+        self.account = await self.provider.account()
+        return self.account == account
+
 
 @dataclass(frozen=True, slots=True)
 class BootSettings:
     """What the daemon puts into every boot payload."""
 
+    ns: str
     hub_endpoint: str
     box_token: Callable[[], str]
     first_commit_after_s: float

@@ -43,7 +43,7 @@ def payload(
     place = Place("hyperstack", "acc", "NORWAY-1", gpu, "sku", 1.0)
     attempt = Attempt(2, "flash-demo-r1-aaaaaaaaaa-a2", "token", place, "", 0.0, 1000.0, Reason.DEADLINE)
     found = SECRETS if known_secrets is None else known_secrets
-    boot = BootSettings("https://hub.test", lambda: "hf_box", 240, 600, found.get)
+    boot = BootSettings("demo", "https://hub.test", lambda: "hf_box", 240, 600, found.get)
     return payload_of(Run(terms(), 0.0), attempt, request, boot)
 
 
