@@ -76,7 +76,6 @@ __all__ = [
     "warnings",
 ]
 
-DEFAULT_PATH = "/etc/flashd/config.toml"
 MAX_CONFIG_BYTES = 1024 * 1024
 _FILE: TypeAdapter[ConfigFile] = TypeAdapter(ConfigFile)
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Protocol
 
 
 class Clock(Protocol):
@@ -26,7 +23,6 @@ class Random(Protocol):
     def random(self) -> float: ...
     def uniform(self, a: float, b: float) -> float: ...
     def randbytes(self, n: int) -> bytes: ...
-    def choice(self, seq: Sequence[T]) -> T: ...
 
 
 class SystemClock:

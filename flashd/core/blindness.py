@@ -41,18 +41,6 @@ class Sight:
         return Sight(_seconds(data.get("known_until")), _seconds(data.get("blind_total")))
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """A moment from which silence is counted, with the blind time that had passed by then."""
-
-    at: float
-    blind: float
-
-    def silence(self, now: float, blind_now: float) -> float:
-        """Seconds since the anchor in which the source was being seen."""
-        return max(0.0, (now - self.at) - max(0.0, blind_now - self.blind))
-
-
 def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"not a number of seconds: {value!r}")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 SLUG_MAX = 12
 HASH_LENGTH = 10
-MACHINE_NAME_MAX = 50
 ATTEMPT_MAX = 99_999
 
 _OUTSIDE = re.compile(r"[^a-z0-9]+")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -18,6 +18,7 @@ log = structlog.get_logger(__name__)
 
 STOCK_AGE_S = 30.0
 FAILED_RETRY_S = 15.0
+CREDIT_RETRY_S = 60.0
 
 _PROBLEMS = {
     FleetProblem.AUTH: Reason.AUTH,
@@ -80,7 +81,7 @@ class MarketDesk:
                 log.warning("credit_unreadable", provider=cloud.provider.name, error=str(error))
                 return
             if credit.can_create is False:
-                cloud.pause = Pause(pause.reason, pause.text, now + 60.0)
+                cloud.pause = replace(pause, next_try_at=now + CREDIT_RETRY_S)
                 return
         cloud.pause = None
 

@@ -38,15 +38,5 @@ class RepoLog:
         """0 = the head."""
         return next((place for place, commit in enumerate(self.commits) if commit.id == commit_id), None)
 
-    def is_after(self, commit_id: str, base_head: str | None) -> bool | None:
-        """Does the commit come after the base? None = one of them is not in here."""
-        place = self.place(commit_id)
-        if place is None:
-            return None
-        if base_head is None:
-            return True
-        base = self.place(base_head)
-        return None if base is None else place < base
-
     def of_last_hour(self, now: float) -> int:
         return sum(1 for commit in self.commits if commit.at > now - HOUR_S)

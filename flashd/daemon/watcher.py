@@ -144,10 +144,6 @@ class RepoWatcher:
         self._subscriptions.append(subscription)
         return subscription
 
-    def is_after(self, commit_id: str, base_head: str | None) -> bool | None:
-        """Does the commit lie after `base_head` in the repository? None = not known in memory; see `log_since`."""
-        return self.history.is_after(commit_id, base_head)
-
     async def log_since(self, base_head: str | None) -> tuple[Commit, ...] | None:
         """Commits after `base_head`, newest first; None = cannot tell. Raises HubError. See `repo_order`."""
         return await repo_order.log_since(self._hub, self.repo, self.history, base_head)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flashd.core.blindness import Anchor, Sight
+from flashd.core.blindness import Sight
 
 SLACK = 90.0
 
@@ -36,17 +36,17 @@ def test_an_answer_from_the_past_changes_nothing() -> None:
 
 def test_silence_leaves_out_the_blind_time_since_the_anchor_only() -> None:
     sight = Sight(1_000.0).seen(2_090.0, SLACK)  # an outage before the anchor
-    anchor = Anchor(2_100.0, sight.blind_at(2_100.0, SLACK))
+    anchor, blind = 2_100.0, sight.blind_at(2_100.0, SLACK)
     sight = sight.seen(2_105.0, SLACK)
     now = 2_105.0 + SLACK + 5_000.0  # and one after it
-    assert anchor.silence(now, sight.blind_at(now, SLACK)) == pytest.approx(5.0 + SLACK)
+    assert now - anchor - (sight.blind_at(now, SLACK) - blind) == pytest.approx(5.0 + SLACK)
 
 
 def test_time_in_which_no_daemon_ran_is_an_outage_like_any_other() -> None:
     before = Sight(1_000.0, 7.0)
-    anchor = Anchor(1_000.0, before.blind_at(1_000.0, SLACK))
+    blind = before.blind_at(1_000.0, SLACK)
     after = Sight.from_json(before.to_json()).seen(8_200.0, SLACK)
-    assert anchor.silence(8_200.0, after.blind_at(8_200.0, SLACK)) == SLACK
+    assert 8_200.0 - 1_000.0 - (after.blind_at(8_200.0, SLACK) - blind) == SLACK
 
 
 @pytest.mark.parametrize(

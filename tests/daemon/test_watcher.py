@@ -472,23 +472,6 @@ def test_the_commits_of_the_last_hour_are_counted_from_the_first_look_on() -> No
 # Order ---------------------------------------------------------------------------------------------------------------
 
 
-def test_order_in_the_repository_decides_what_came_after_a_head() -> None:
-    async def scenario(bench: Bench) -> None:
-        old = bench.hub.push(REPO, title("r1"))
-        base = bench.hub.push(REPO, title("r2"))
-        new = bench.hub.push(REPO, title("r1", "end"))
-        assert bench.watcher.is_after(new.id, base.id) is None, "nothing was read yet"
-        await bench.settle()
-        assert bench.watcher.is_after(new.id, base.id) is True
-        assert bench.watcher.is_after(base.id, base.id) is False
-        assert bench.watcher.is_after(old.id, base.id) is False
-        assert bench.watcher.is_after(old.id, None) is True
-        assert bench.watcher.is_after(new.id, "f" * 40) is None
-        assert bench.watcher.is_after("f" * 40, base.id) is None
-
-    with_watcher(scenario)
-
-
 def test_the_log_since_a_base_is_paged_for_when_it_is_not_in_memory() -> None:
     async def scenario(bench: Bench) -> None:
         base = bench.head
