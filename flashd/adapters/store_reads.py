@@ -13,6 +13,7 @@ from flashd.core.ledger import Gone, LedgerRow
 from flashd.errors import StoreError
 
 LOAD_CHUNK = 200
+FIELDS_CHUNK = 500
 REPAIR_SCAN_CHUNK = 1000
 
 
@@ -43,6 +44,15 @@ class StoreReads(Linked):
     async def fields(self, run_id: str) -> dict[str, str]:
         """The public run hash, empty when unknown."""
         return as_map(await self.link.command("HGETALL", self.link.keys.name("run", run_id)))
+
+    async def fields_of(self, run_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The public hashes of the known ones among these runs, in this order, pipelined."""
+        found: dict[str, dict[str, str]] = {}
+        for at in range(0, len(run_ids), FIELDS_CHUNK):
+            chunk = run_ids[at : at + FIELDS_CHUNK]
+            replies = await self.link.pipelined(("HGETALL", self.link.keys.name("run", run_id)) for run_id in chunk)
+            found |= {run_id: fields for run_id, raw in zip(chunk, replies, strict=True) if (fields := as_map(raw))}
+        return found
 
     async def active(self) -> tuple[str, ...]:
         """Runs that have not ended, oldest first."""

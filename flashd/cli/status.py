@@ -7,7 +7,6 @@ import textwrap
 import time
 
 from flashd.adapters.store import Store
-from flashd.adapters.store_link import as_map
 from flashd.cli.exits import Exit
 from flashd.cli.follow import event_of
 from flashd.cli.output import GAP, WIDTH, Row, age, fail, show, show_json, table
@@ -18,7 +17,6 @@ from flashd.cli.statusz import alarms_of, statusz
 from flashd.config import Settings
 
 SHOWN = 50
-CHUNK = 500
 EVENTS_OF_A_RUN = 1000
 HEADERS = ("RUN", "STATE", "AGE", "TRY", "WHERE", "STEP", "COST")
 ENDED = frozenset({"succeeded", "cancelled"})
@@ -51,7 +49,7 @@ async def _all(settings: Settings, store: Store, options: argparse.Namespace) ->
     live, known = await store.active(), await store.runs()
     alive = set(live)
     order = [*reversed(live), *(run_id for run_id in reversed(known) if run_id not in alive)]
-    runs = await _hashes(store, order if options.all else order[:SHOWN])
+    runs = await store.fields_of(order if options.all else order[:SHOWN])
     queue, oldest_at, totals = await store.queue_length(), await store.oldest_request_at(), await store.totals()
     daemon = statusz(settings)
     alarms = alarms_of(daemon)
@@ -73,16 +71,6 @@ async def _all(settings: Settings, store: Store, options: argparse.Namespace) ->
     if len(order) > len(runs) and not options.all:
         show(f"... {len(order) - len(runs)} more: flashd status --all")
     return Exit.OK
-
-
-async def _hashes(store: Store, run_ids: list[str]) -> dict[str, Fields]:
-    """Run hashes in the given order; those that have expired in between are left out."""
-    found: dict[str, Fields] = {}
-    for at in range(0, len(run_ids), CHUNK):
-        chunk = run_ids[at : at + CHUNK]
-        replies = await store.link.pipelined(("HGETALL", store.link.keys.name("run", run_id)) for run_id in chunk)
-        found |= {run_id: fields for run_id, raw in zip(chunk, replies, strict=True) if (fields := as_map(raw))}
-    return found
 
 
 def _without_request(run: dict[str, object]) -> dict[str, object]:
