@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar, cast
@@ -151,18 +152,15 @@ async def mapping() -> AsyncIterator[None]:
         raise mapped(error) from error
 
 
-async def settle(call: Callable[[], Awaitable[T]], chance: Random, give_up: Callable[[], bool]) -> T:
+async def settle(call: Callable[[], Awaitable[T]], chance: Random) -> T:
     """Repeat an idempotent call until Redis answers, whatever the answer; `call` must send the same op_id each time.
 
-    Waits between tries with jitter, up to 5 s. Raises StoreUnavailableError once `give_up` says so.
+    Waits between tries with jitter, up to 5 s; until cancelled.
     """
     pause_s = FIRST_BACKOFF_S
     while True:
-        try:
+        with contextlib.suppress(StoreUnavailableError):
             return await call()
-        except StoreUnavailableError:
-            if give_up():
-                raise
         await anyio.sleep(pause_s * chance.uniform(0.5, 1.0))
         pause_s = min(pause_s * 2, MAX_BACKOFF_S)
 

@@ -128,7 +128,7 @@ async def persist(desk: Desk, call: Callable[[], Awaitable[T]]) -> T:
     """
     while True:
         try:
-            answer = await settle(call, desk.random, lambda: False)
+            answer = await settle(call, desk.random)
         except (StoreFullError, StoreAuthError) as error:
             desk.alarms.set("redis_refuses_writes", str(error))
             await anyio.sleep(REFUSED_RETRY_S)

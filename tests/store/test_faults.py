@@ -26,10 +26,6 @@ from tests.store.makers import T0, a_rejection, a_row, a_step, accepted, an_acce
 NewRedis = Callable[..., RedisServer]
 
 
-def never() -> bool:
-    return False
-
-
 def chance() -> random.Random:
     return random.Random(1)
 
@@ -50,7 +46,7 @@ async def test_a_write_whose_reply_is_lost_is_not_known_and_settles_to_one_write
     with pytest.raises(StoreUnavailableError):
         await leader.transition(step)
     real.proxy.lose_replies = 2
-    written = await settle(lambda: leader.transition(step), chance(), never)
+    written = await settle(lambda: leader.transition(step), chance())
     entries = await leader.events_range()
     assert [entry.fields["sequence"] for entry in entries] == ["1", "2"]
     assert (written.version, written.last_event_id) == (2, entries[-1].entry_id)
@@ -64,7 +60,7 @@ async def test_every_script_survives_three_lost_replies(leader: Store, real: Bac
 
     async def stubborn(call: Callable[[], Awaitable[object]]) -> object:
         proxy.lose_replies = 3
-        return await settle(call, chance(), never)
+        return await settle(call, chance())
 
     await leader.ensure_groups()
     entry_id = await leader.submit("{}")
@@ -153,21 +149,11 @@ async def test_two_leaders_racing_for_one_run_leave_one_story(leader: Store, rea
     assert [entry.fields["state"] for entry in entries][-1] == "backoff"
 
 
-async def test_settle_stops_when_told(leader: Store, real: Backend) -> None:
-    assert real.proxy is not None
-    await accepted(leader)
-    real.proxy.lose_replies = 1000
-    tries = iter([False, False, True])
-    with pytest.raises(StoreUnavailableError):
-        await settle(lambda: leader.transition(a_step("queued", 1, 2)), chance(), lambda: next(tries))
-    real.proxy.lose_replies = 0
-
-
 async def test_settle_hands_on_what_redis_answered(leader: Store, real: Backend) -> None:
     await accepted(leader)
     await lead(real.store("p2"), "p2", own=True)
     with pytest.raises(FencedError):
-        await settle(lambda: leader.transition(a_step("queued", 1, 2)), chance(), never)
+        await settle(lambda: leader.transition(a_step("queued", 1, 2)), chance())
 
 
 async def test_forgotten_scripts_are_loaded_again(leader: Store, real: Backend) -> None:
@@ -221,7 +207,7 @@ async def test_a_server_that_is_gone_is_unavailable_and_back_again_by_itself(new
         with pytest.raises(StoreUnavailableError):
             await store.transition(a_step("queued", 1, 2))
         server.start()
-        written = await settle(lambda: store.transition(a_step("queued", 1, 2, name="waiting")), chance(), never)
+        written = await settle(lambda: store.transition(a_step("queued", 1, 2, name="waiting")), chance())
         assert written.version == 2
         assert await store.active() == ("r1",)
 
