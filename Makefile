@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+WORLDS ?= 200
 SHELL_SCRIPTS = .ci/run .ci/need $(shell grep -rlIE '^\#!.*\b(sh|bash)\b' systemd flashd bootstrap)
 LOCK = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
@@ -60,8 +61,8 @@ test: $(READY) ## all tests (ARGS="-k name" narrows them)
 	@.ci/need redis-server redis-server
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
-simulate: $(READY) ## only the simulated worlds (ARGS="-k seed")
-	$(BIN)/pytest -n $(WORKERS) tests/simulation $(ARGS)
+simulate: $(READY) ## all simulated worlds: 200 seeds, scenarios, planted bugs (ARGS="-k seed"; WORLDS=n)
+	FLASHD_WORLDS=$(WORLDS) $(BIN)/pytest -n $(WORKERS) tests/simulation $(ARGS)
 
 demo: $(READY) ## everything on this machine, no account, no money (ARGS="--keep" or "--crash")
 	$(BIN)/flashd demo $(ARGS)

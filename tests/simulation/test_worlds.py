@@ -1,4 +1,4 @@
-"""Two hundred seeded worlds of twenty runs, with faults everywhere and crashes at any await: no invariant is broken."""
+"""Seeded worlds of twenty runs, with faults everywhere and crashes at any await: no invariant is broken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from tests.simulation.random_world import live, replay_line
 
-SEEDS = range(1, 201)
+# `make simulate` lives through 200; every test run through the first of them.
+SEEDS = range(1, 1 + int(os.environ.get("FLASHD_WORLDS", "40")))
 CHUNK = 5
 
 
