@@ -127,7 +127,7 @@ class AdmissionDesk:
         if self._desk.safe_mode:
             return MustWait(Reason.LEDGER, detail=self._desk.safe_mode)
         if self._desk.draining:
-            return MustWait(Reason.DRAINING, detail="the daemon is draining; `flashd resume` ends it")
+            return MustWait(Reason.DRAINING, detail="the daemon is draining")
         return None
 
     def _serve_one(self, asker: _Asker, market: Market, taken: _Taken) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import structlog
@@ -17,7 +17,7 @@ from flashd.daemon.desk import Desk
 from flashd.daemon.kept import KeptRun, read_back
 from flashd.daemon.runner import AFTER_TAKEOVER, FIRST_SIGHT, Runner
 from flashd.daemon.steps import Journal, persist
-from flashd.errors import FencedError, FlashdError, StaleError, StoreError
+from flashd.errors import FencedError, FlashdError, StaleError, StoreError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -47,9 +47,8 @@ class Keeper:
         active, unreleased = await store.active(), await store.unreleased()
         for run_ids, ended in ((active, False), (unreleased, True)):
             for start in range(0, len(run_ids), LOAD_CHUNK):
-                loaded = await store.load_many(run_ids[start : start + LOAD_CHUNK])
-                for run_id in sorted(loaded):
-                    self._adopt(loaded[run_id], ended=ended)
+                for kept in await self._load(run_ids[start : start + LOAD_CHUNK]):
+                    self._adopt(kept, ended=ended)
         log.info("runs_recovered", active=len(active), unreleased=len(unreleased))
 
     @property
@@ -77,10 +76,19 @@ class Keeper:
         if (runner := self.runners.get(run_id)) is not None:
             runner.mailbox.put(ProvedGone(name))
 
-    def _adopt(self, stored: StoredRun, *, ended: bool) -> None:
-        kept = self._kept(stored)
-        if kept is None:
-            return
+    async def _load(self, run_ids: Sequence[str]) -> list[KeptRun]:
+        """Those that can be read; one that cannot must not keep the others waiting. Raises StoreUnavailableError."""
+        try:
+            stored = await self._desk.store.load_many(run_ids)
+            found = [self._kept(stored[run_id]) for run_id in sorted(stored)]
+        except StoreUnavailableError:
+            raise
+        except StoreError as error:
+            log.warning("runs_loaded_one_by_one", error=str(error))
+            found = [await self._reloaded(run_id) for run_id in run_ids]
+        return [kept for kept in found if kept is not None]
+
+    def _adopt(self, kept: KeptRun, *, ended: bool) -> None:
         if ended or kept.run.is_over:
             self._on_ended(kept)
         else:

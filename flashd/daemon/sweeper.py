@@ -136,7 +136,7 @@ class Sweeper:
         unknown = found.found(Ownership.UNKNOWN)
         text = None
         if unknown:
-            text = f"{len(unknown)} named like ours, but nobody's: {_names(unknown)}; `flashd sweep --unknown NAME`"
+            text = f"{len(unknown)} named like ours, but nobody's: {_names(unknown)}; look at `flashd machines`"
         alarms.set(f"unknown_machines_{provider}", text)
         text = None
         if found.too_many:
