@@ -139,7 +139,9 @@ class Launcher:
                 timeout_s=desk.policy.launch_timeout_s,
                 guard=self._guard,
             )
-        except (MissingSecretError, PayloadTooLargeError) as error:
+            if not await cloud.is_of(attempt.place.account):
+                return NotSent("the key was replaced by one of another account")
+        except (MissingSecretError, PayloadTooLargeError, ProviderError) as error:
             return NotSent(str(error))
         outcome = await self._create(cloud, order)
         desk.tally.launched(cloud.provider.name, RESULTS[type(outcome)])
@@ -203,8 +205,11 @@ class Launcher:
 
     async def look_up(self, attempt: Attempt) -> LookedUp | LookUpFailed:
         """The attempt's name at its provider."""
+        cloud = self._desk.clouds[attempt.place.provider]
         try:
-            return LookedUp(await self._desk.clouds[attempt.place.provider].provider.find(attempt.name))
+            if not await cloud.is_of(attempt.place.account):
+                return LookUpFailed()
+            return LookedUp(await cloud.provider.find(attempt.name))
         except ProviderError as error:
             log.warning("look_up_failed", machine=attempt.name, error=str(error))
             return LookUpFailed()

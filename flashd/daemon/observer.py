@@ -5,7 +5,7 @@ Runs subscribe by machine name and are woken only when something about their mac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -86,12 +86,15 @@ class FleetObserver:
     """Lists one account for ever, never with more than one list in flight.
 
     `after_pass` hooks are called with every complete snapshot, in order, before the subscribers; they must not block.
+    `owners` tells whose machines there are: under another account's key the list says nothing about them, so that none
+    is published.
     """
 
     def __init__(
         self, provider: Provider, namespace: str, clock: Clock, random: Random, poll_interval_s: float
     ) -> None:
         self.after_pass: list[Callable[[FleetSnapshot], None]] = []
+        self.owners: Callable[[], Collection[str]] = tuple
         self._provider = provider
         self._prefix = f"flash-{namespace}-"
         self._clock = clock
@@ -191,6 +194,7 @@ class FleetObserver:
         """One list; seconds from its start to the start of the next."""
         period_s = self._interval_s * self._random.uniform(1 - PERIOD_JITTER, 1 + PERIOD_JITTER)
         try:
+            await self._check_account()
             machines = await self._list()
         except RateLimitedError as error:
             self._fail(FleetProblem.THROTTLED, error)
@@ -207,6 +211,14 @@ class FleetObserver:
             return max(period_s, self._clock.now() - started_at + period_s / 2)  # never back to back into an outage
         self._publish(self._snapshot_of(machines, started_at))
         return period_s
+
+    async def _check_account(self) -> None:
+        if not self.owners():
+            return
+        account = await self._provider.account()
+        others = sorted(set(self.owners()) - {account})
+        if others:
+            raise AuthError(f"the key belongs to {account}, machines to {', '.join(others)}: put their key back", 0)
 
     async def _list(self) -> tuple[Machine, ...]:
         with anyio.move_on_after(PASS_TIMEOUT_S):

@@ -163,8 +163,7 @@ async def may_act(desk: Desk, row: LedgerRow) -> bool:
         return False
     if desk.safe_mode or not desk.lease.held:
         return False
-    cloud.account = await cloud.provider.account()
-    if cloud.account == row.account:
+    if await cloud.is_of(row.account):
         return True
     text = f"{row.name} belongs to account {row.account}, the key to {cloud.account}: put the former's key back"
     desk.alarms.set(another_account(row.provider), text)

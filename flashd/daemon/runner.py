@@ -291,9 +291,11 @@ class Runner:
         return TimePassed()
 
     async def _read_machine(self, attempt: Attempt) -> Observation:
-        provider = self._desk.clouds[attempt.place.provider].provider
+        cloud = self._desk.clouds[attempt.place.provider]
         try:
-            return MachineRead(await provider.get(attempt.machine_id or ""))
+            if not await cloud.is_of(attempt.place.account):
+                return MachineUnreadable()
+            return MachineRead(await cloud.provider.get(attempt.machine_id or ""))
         except NotFoundError:
             return MachineRead(None)
         except ProviderError as error:
