@@ -16,8 +16,11 @@ _CLOSED = ConfigDict(extra="forbid")
 ABSOLUTE_PATTERN = r"^/[^\x00]*$"
 FILE_PATTERN = r"^(?:/[^\x00]*)?$"
 URL_PATTERN = r"^https?://[^\s/@]+(?:/[^\s@]*)?$"
-LISTEN_PATTERN = r"^(?:(?:\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$"
-REDIS_PATTERN = r"^(?:rediss?|unix)://[^\s]+$"
+_PORT = r"(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
+LISTEN_PATTERN = rf"^(?:(?:\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):{_PORT})?$"
+# The client takes a database that is no number for 0 without a word, so that it is refused here.
+_REDIS_HOST = rf"(?:[^\s/?#]*@)?(?:\[[0-9A-Fa-f:]+\]|[^\s/?#@:\[\]]*)(?::{_PORT})?"
+REDIS_PATTERN = rf"^(?:rediss?://{_REDIS_HOST}(?:/[0-9]{{0,4}})?|unix://[^\s/?#]*/[^\s?#]+)(?:\?[^\s#]*)?$"
 CREDENTIALS = "/etc/flashd/credentials"
 
 Whole = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
