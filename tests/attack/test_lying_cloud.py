@@ -6,9 +6,14 @@ from pathlib import Path
 
 from flashd.sim.cloud_faults import Effect, Fault
 from flashd.sim.cloud_types import Planting
+from flashd.sim.demo_daemon import Sections
 from tests.attack.siege import Pardon, audit, request, siege, until, until_ready
 
 CREATE = "/core/virtual-machines$"
+QUICK_SWEEP: Sections = {
+    "policy": {"launch_timeout_s": 1, "launch_settle_s": 1},
+    "sweep": {"grace_s": 2, "initial_interval_s": 1, "interval_s": 1},
+}
 
 
 async def test_a_box_that_ends_before_its_launch_is_found_is_heard_at_once(short_path: Path) -> None:
@@ -25,9 +30,9 @@ async def test_a_box_that_ends_before_its_launch_is_found_is_heard_at_once(short
 
 async def test_a_create_answered_with_the_id_of_another_machine_touches_neither(short_path: Path) -> None:
     """Neither a stranger's machine nor another run's is deleted for it; the machine that was made is an orphan."""
-    async with siege(short_path) as house:
+    async with siege(short_path, QUICK_SWEEP) as house:
         await until_ready(house)
-        await house.submit(request("victim", seconds=6.0))
+        await house.submit(request("victim", seconds=3.0))
         await until(lambda: house.machines_of("victim"), what="the victim's machine")
         foreign = house.cloud.plant(Planting("somebody-else", age_s=5000))
         for run_id, other in (("thief", house.machines_of("victim")[0].id), ("liar", foreign.id)):
