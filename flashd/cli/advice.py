@@ -16,7 +16,9 @@ class Advice:
 
 
 WAITS: Mapping[Reason, Advice] = {
-    Reason.NO_CAPACITY: Advice(Fault.INFRASTRUCTURE, "flashd looks again by itself; more gpu.class or regions help"),
+    Reason.NO_CAPACITY: Advice(
+        Fault.INFRASTRUCTURE, "flashd looks again by itself; more classes, regions or dollars help"
+    ),
     Reason.COOLDOWN: Advice(Fault.INFRASTRUCTURE, "a place refused a moment ago; flashd tries it again by itself"),
     Reason.AUTH: Advice(Fault.OPERATOR, "renew the provider's key; flashd tries it every 60 s"),
     Reason.NO_CREDIT: Advice(Fault.OPERATOR, "top up the provider's account; flashd looks every 60 s"),

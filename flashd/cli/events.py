@@ -9,6 +9,7 @@ from flashd.adapters.store import Store
 from flashd.cli.exits import Exit
 from flashd.cli.follow import Event, event_of, line_of
 from flashd.cli.output import fail, show, show_json
+from flashd.cli.refused import why_no_run
 from flashd.cli.session import tail, with_store
 from flashd.config import Settings
 from flashd.wire.strict_json import compact
@@ -20,7 +21,7 @@ def events(options: argparse.Namespace) -> int:
     async def work(_settings: Settings, store: Store) -> int:
         run_id = options.run or ""
         if run_id and not await store.fields(run_id):
-            return fail(options, Exit.NO_SUCH_RUN, f"no run {run_id}; `flashd status` lists them")
+            return fail(options, Exit.NO_SUCH_RUN, await why_no_run(store, run_id), run_id=run_id)
         last = await store.events_last(options.count, run_id=run_id)
         found = [event for entry in last if (event := event_of(entry)) is not None]
         if options.json and not options.follow:

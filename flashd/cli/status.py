@@ -10,6 +10,7 @@ from flashd.adapters.store import Store
 from flashd.cli.exits import Exit
 from flashd.cli.follow import event_of
 from flashd.cli.output import GAP, WIDTH, Row, age, fail, show, show_json, table
+from flashd.cli.refused import why_no_run
 from flashd.cli.run_fields import Fields, number, typed
 from flashd.cli.run_text import run_text
 from flashd.cli.session import with_store
@@ -34,8 +35,7 @@ def status(options: argparse.Namespace) -> int:
 async def _one(store: Store, options: argparse.Namespace) -> Exit:
     fields = await store.fields(options.run)
     if not fields:
-        text = f"no run {options.run}. `flashd status` lists them; what became of a request is in `flashd events`."
-        return fail(options, Exit.NO_SUCH_RUN, text, run_id=options.run)
+        return fail(options, Exit.NO_SUCH_RUN, await why_no_run(store, options.run), run_id=options.run)
     entries = await store.events_last(EVENTS_OF_A_RUN, run_id=options.run)
     events = [event for entry in entries if (event := event_of(entry)) is not None]
     if options.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from flashd.core.cost import run_cost
-from flashd.core.model import AttemptPhase, MetricsState, Run
+from flashd.core.model import Attempt, AttemptPhase, MetricsState, Run
 from flashd.daemon.announce import Moment
 from flashd.errors import StoreError
 from flashd.wire.request_model import RunRequest
@@ -33,7 +33,6 @@ def decode_run(text: str) -> Run:
 def record(run: Run, moment: Moment) -> dict[str, str]:
     """The public hash fields that change with the run; the rest is set once, at acceptance."""
     shown = run.attempt or (run.history[-1] if run.history else None)
-    live = run.attempt
     fields = {
         "state": run.state.value,
         "sequence": str(run.sequence),
@@ -50,15 +49,23 @@ def record(run: Run, moment: Moment) -> dict[str, str]:
         "cost_usd": repr(run_cost(run, moment.gone, moment.now).usd),
         "reason": _reason(run),
         "detail": _cut(_detail(run), DETAIL_HASH_MAX_BYTES),
-        "stage": live.stage if live else "",
-        "step": str(live.step) if live and live.step is not None else "",
-        "heartbeat_at": repr(live.heartbeat_at) if live and live.heartbeat_at is not None else "",
         "pending": pending_of(run),
     }
+    if run.attempt is not None or not run.is_over:
+        fields |= _how_far(run.attempt)  # a run that ended keeps how far its last attempt came
     metrics = moment.metrics
     if metrics is not None and not metrics.secret and len(metrics.text.encode()) <= METRICS_HASH_MAX_BYTES:
         fields["metrics"] = metrics.text
     return fields
+
+
+def _how_far(attempt: Attempt | None) -> dict[str, str]:
+    step, heartbeat_at = (attempt.step, attempt.heartbeat_at) if attempt is not None else (None, None)
+    return {
+        "stage": attempt.stage if attempt is not None else "",
+        "step": str(step) if step is not None else "",
+        "heartbeat_at": repr(heartbeat_at) if heartbeat_at is not None else "",
+    }
 
 
 def first_record(run: Run, request: RunRequest, now: float) -> dict[str, str]:

@@ -1,9 +1,10 @@
-"""Stored state that somebody damaged: the run it belongs to stands still with an alarm, all others go on."""
+"""What is stored of runs: damaged state stops only the run it belongs to; an ended run says how far it came."""
 
 from __future__ import annotations
 
-from tests.simulation.kit import SEED
+from tests.simulation.kit import SEED, live_through, plays
 from tests.simulation.sim import World, simulate
+from tests.simulation.world_box import Ending, Play
 
 
 def test_a_run_without_its_private_state_does_not_keep_the_fleet_from_recovering() -> None:
@@ -24,3 +25,17 @@ def test_a_run_without_its_private_state_does_not_keep_the_fleet_from_recovering
         assert any("unreadable" in name for name in life.daemon.desk.alarms.up)
 
     simulate(SEED, scenario)
+
+
+def test_a_failed_run_still_says_how_far_it_came() -> None:
+    async def scenario(world: World) -> None:
+        world.stage.play_of = plays(Play(Ending.FAILS, end_at_s=1800.0))
+        world.start()
+        await world.submit("r1")
+        await world.until_released("r1")
+        fields = await world.fields("r1")
+        assert fields["state"] == "failed"
+        assert int(fields["step"]) >= 1
+        assert fields["stage"] and fields["heartbeat_at"]
+
+    live_through(scenario)
