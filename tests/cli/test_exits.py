@@ -46,7 +46,7 @@ TABLE = [
     ("Redis down", ("status",), NOBODY, "", 69, "Is Redis running"),
     ("Redis down at submit", ("submit", "-"), NOBODY, GOOD, 69, "Is Redis running"),
     ("wrong request, Redis down", ("submit", "-"), NOBODY, "{", 1, "bad_json"),
-    ("no address", ("status",), PASSWORD_IN_PORT, "", 78, "redis.url: no address"),
+    ("no address", ("status",), PASSWORD_IN_PORT, "", 78, "is no address"),
     ("no credential", ("doctor",), {}, "", 78, "no credential hf_token"),
     ("unknown key", ("status",), {"FLASHD_REDSI__URL": "x"}, "", 78, "FLASHD_REDSI__URL: unknown name"),
     ("no file", ("status", "--config", "/nonexistent"), {}, "", 78, "flashd print-default-config"),
