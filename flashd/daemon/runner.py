@@ -260,7 +260,13 @@ class Runner:
                     await self._desk.clouds[attempt.place.provider].provider.delete(attempt.machine_id)
                 except ProviderError as error:
                     self._log.error("machine_delete_failed", machine_id=attempt.machine_id, error=str(error))
-        raise FencedError(f"machine of run {self.run.terms.run_id} is not ours: {lost.why}")
+        text = f"machine of run {self.run.terms.run_id} is not ours: {lost.why}"
+        if lost.fenced:
+            raise FencedError(text)
+        if attempt is not None:
+            row = await persist(self._desk, lambda: self._desk.store.row(attempt.name))
+            self._desk.ledger.apply({attempt.name: row})  # the refusal may have turned it into `deleting`
+        raise StaleError(text)
 
     async def _perform(self, act: Act) -> Observation | None:
         match act:

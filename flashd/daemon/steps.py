@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from flashd.adapters.store_link import settle
-from flashd.adapters.store_types import ConfirmRefused, EventOut, IntentWhy, RowFate, Write, Written
+from flashd.adapters.store_types import ConfirmRefused, ConfirmWhy, EventOut, IntentWhy, RowFate, Write, Written
 from flashd.adapters.store_types import IntentRefused as StoreIntentRefused
 from flashd.core.actions import Save, SaveKind
 from flashd.core.ledger import LedgerRow, RowState
@@ -36,9 +36,13 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class LostMachine:
-    """A machine was made whose row is not this run's to keep. `mine_to_delete`: nobody else will."""
+    """A machine was made whose row is not this run's to keep. `mine_to_delete`: nobody else will.
+
+    `fenced`: another daemon leads; otherwise the run or its row moved on under this very leader.
+    """
 
     mine_to_delete: bool
+    fenced: bool
     why: str
 
 
@@ -152,4 +156,5 @@ def _intent_refused(answer: StoreIntentRefused, write: Write) -> IntentRefused:
 
 
 def _lost(answer: ConfirmRefused) -> LostMachine:
-    return LostMachine(answer.row in (RowFate.ABANDONED, RowFate.GONE), f"{answer.why}: its row is {answer.row}")
+    mine = answer.row in (RowFate.ABANDONED, RowFate.GONE)
+    return LostMachine(mine, answer.why is ConfirmWhy.FENCED, f"{answer.why}: its row is {answer.row}")

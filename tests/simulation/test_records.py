@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+
 from tests.simulation.kit import SEED, live_through, plays
 from tests.simulation.sim import World, simulate
 from tests.simulation.world_box import Ending, Play
@@ -39,3 +42,24 @@ def test_a_failed_run_still_says_how_far_it_came() -> None:
         assert fields["stage"] and fields["heartbeat_at"]
 
     live_through(scenario)
+
+
+def test_a_row_that_moved_under_an_open_create_costs_the_attempt_and_not_the_lead() -> None:
+    async def scenario(world: World) -> None:
+        world.start()
+        await world.submit("r1")
+        key = world.keys.name("machines")
+        rows: dict[bytes, bytes] = {}
+        for _ in range(10_000):  # the create call is open for a fraction of a second
+            if rows := await world.raw.hgetall(key):
+                break
+            await asyncio.sleep(0.01)
+        ((name, row),) = rows.items()
+        assert json.loads(row)["state"] == "requested"
+        await world.raw.hset(key, name, json.dumps(json.loads(row) | {"state": "abandoned"}))
+        await world.until_released("r1")
+        assert (await world.fields("r1"))["state"] == "succeeded"
+        assert [line for line in world.logs if line.event == "not_leading_any_more"] == []
+        assert world.cloud.truth.alive() == []
+
+    simulate(SEED, scenario)
