@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from flashd.core.model import Attempt, Claim, Evidence, PastAttempt
+from flashd.core.model import Attempt, Claim, Evidence, MetricsState, PastAttempt
 from flashd.core.observations import Beat
 from flashd.wire.artifacts import Heartbeat, Marker
 from flashd.wire.commit_title import CommitEvent, CommitTitle
+
+LATE_METRICS_WAIT_S = 300.0  # how long metrics that cannot be read hold up the attempt after a late success
 
 
 def marker_is_of(marker: Marker, attempt: Attempt | PastAttempt) -> bool:
@@ -26,9 +28,19 @@ def marker_claim(marker: Marker, commit: str, now: float) -> Claim:
     )
 
 
-def done_counts(title: CommitTitle | None, attempt: Attempt) -> bool:
+def with_told(text: str, told: str) -> str:
+    """A failure's text and, below it, what the worker wrote about it in a file of its own."""
+    return text if not told or told in text else f"{text}\n{told}".strip()
+
+
+def done_counts(title: CommitTitle | None, attempt: Attempt | PastAttempt) -> bool:
     """Whether a DONE that changed after the intent's head counts: never when its commit names another attempt."""
     return title is None or title.attempt == attempt.number
+
+
+def worth_waiting_for(past: PastAttempt, metrics: MetricsState, now: float) -> bool:
+    """Whether a late success is worth another read: one unanswered read is no reason to train a second time."""
+    return metrics is MetricsState.UNREADABLE and now < past.ended_at + LATE_METRICS_WAIT_S
 
 
 def heartbeat_is_of(beat: Heartbeat, attempt: Attempt, *, after_intent: bool) -> bool:

@@ -14,6 +14,7 @@ from flashd.core.actions import (
     Save,
     SaveKind,
 )
+from flashd.core.artifacts import with_told
 from flashd.core.ending import cancelled, conclude, finish
 from flashd.core.model import (
     TERMINAL,
@@ -282,7 +283,7 @@ def _honour(run: Run, attempt: Attempt, fired: Due, tick: Tick) -> Decision:
         doubted = replace(run, attempt=replace(attempt, suspicion=suspicion))
         return Decision(doubted, acts=(ReadArtifacts(),), wake_at=tick.now + HUB_RETRY_S)
     if suspicion.reads >= READS_NEEDED:
-        return conclude(run, attempt, Failure(suspicion.reason, suspicion.detail), tick)
+        return conclude(run, attempt, Failure(suspicion.reason, with_told(suspicion.detail, suspicion.told)), tick)
     settled_at = tick.now if suspicion.read_at is None else suspicion.read_at + tick.policy.hub_settle_s
     if tick.now < settled_at:
         return Decision(run, wake_at=settled_at)

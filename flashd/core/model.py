@@ -151,6 +151,7 @@ class Suspicion:
     since: float
     reads: int = 0
     read_at: float | None = None  # the first of these reads
+    told: str = ""  # the worker's own error file, as those reads found it
 
 
 @dataclass(frozen=True, slots=True)

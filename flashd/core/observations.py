@@ -176,7 +176,8 @@ class Beat:
 class ArtifactsRead:
     """Artifacts of an attempt, all pinned to one head that was asked for at `asked_at`.
 
-    `claim` is None when neither a marker of this attempt nor a DONE that counts is there.
+    `claim` is None when neither a marker of this attempt nor a DONE that counts is there. `told`: the end of the error
+    file that a worker uploaded for itself; "" when there is none, or nobody looked.
     """
 
     attempt: int
@@ -185,6 +186,7 @@ class ArtifactsRead:
     claim: Claim | None
     beats: tuple[Beat, ...] = ()
     fresh: bool = False
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ class LateSuccess:
 
 @dataclass(frozen=True, slots=True)
 class NoLateSuccess:
-    """The earlier attempts' markers were read; none of them succeeded."""
+    """What the earlier attempts left was read; none of them succeeded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ def artifacts_read(attempt: Attempt, read: ArtifactsRead, tick: Tick) -> Attempt
 
 def _read_once_more(suspicion: Suspicion, read: ArtifactsRead, tick: Tick) -> Suspicion:
     """The first read must follow the suspicion; the second must be asked for `hub_settle_s` after the first."""
+    suspicion = replace(suspicion, told=read.told or suspicion.told)
     if suspicion.read_at is None:
         if read.asked_at < suspicion.since:
             return suspicion

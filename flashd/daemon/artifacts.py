@@ -13,9 +13,11 @@ from flashd.core.observations import ArtifactsRead, Beat
 from flashd.daemon.announce import Metrics, metrics_of
 from flashd.daemon.repo_news import RepoNews
 from flashd.daemon.watcher import RepoSnapshot, RepoWatcher
-from flashd.errors import HubError
+from flashd.errors import HubError, HubUnavailableError
 from flashd.wire import artifacts as wire
 from flashd.wire.commit_title import CommitEvent, CommitTitle, parse_commit_title
+
+REVISION_GONE = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +82,26 @@ class ArtifactReader:
         )
         return await self._read(attempt, snapshot, wanted, beats, False)
 
-    async def late_success(self, past: PastAttempt, snapshot: RepoSnapshot) -> tuple[Claim, Metrics] | None:
-        """An earlier attempt's own ok marker with readable metrics beside it."""
-        if snapshot.head is None:
+    async def late_success(
+        self, past: PastAttempt, snapshot: RepoSnapshot, next_head: str | None
+    ) -> tuple[Claim, Metrics] | None:
+        """An earlier attempt's own success, with readable metrics. Raises HubError when it cannot know.
+
+        `next_head`: the head recorded with the attempt after it, None = there was none. A DONE without a marker, or
+        metrics beside it, that came later may be that attempt's.
+        """
+        head = snapshot.head
+        claim = await self._claim(past, head, []) if head is not None else None
+        if head is None or claim is None or not claim.ok:
             return None
-        marker = await self._marker(past, snapshot.head)
-        if not isinstance(marker, wire.Marker) or not marker.ok or not rules.marker_is_of(marker, past):
-            return None
-        state, metrics = await self._metrics(snapshot.head)
-        if metrics is None:
-            return None
-        claim = rules.marker_claim(marker, snapshot.head, self._clock.now())
-        return replace(claim, metrics=state), metrics
+        if claim.evidence is Evidence.DONE and next_head is not None:
+            paths = (f"{self._terms.prefix}/DONE", f"{self._terms.prefix}/metrics.json")
+            if any([await self._changed(next_head or None, head, path) for path in paths]):
+                return None
+        state, metrics = await self._claimed_metrics(past, claim, head)
+        if rules.worth_waiting_for(past, state, self._clock.now()):
+            raise HubUnavailableError(f"metrics of attempt {past.number}, which says that it succeeded")
+        return (replace(claim, metrics=state), metrics) if metrics is not None else None
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -116,23 +126,47 @@ class ArtifactReader:
         if head is None:
             return Reading(ArtifactsRead(attempt.number, "", snapshot.asked_at, None, beats, fresh))
         notes: list[str] = []
-        claim, metrics, heartbeat = None, None, None
+        claim, metrics, heartbeat, told = None, None, None, ""
         if wanted.end:
             claim = await self._claim(attempt, head, notes)
             if claim is not None and claim.ok:
                 state, metrics = await self._claimed_metrics(attempt, claim, head)
                 claim = replace(claim, metrics=state)
         # The worker's last heartbeat may say that a failure is the infrastructure's, so it is read beside one.
-        failed = claim is not None and not claim.ok and not claim.retriable
-        if failed or (wanted.heartbeat and claim is None):
+        failed = claim is not None and not claim.ok
+        if (claim is not None and not claim.ok and not claim.retriable) or (wanted.heartbeat and claim is None):
             heartbeat = await self._heartbeat(attempt, head, notes)
             if heartbeat is not None:
                 at = self._clock.now() if not fresh else min(heartbeat.ts or attempt.requested_at, self._clock.now())
                 beats = (*beats, rules.beat_of_heartbeat(heartbeat, at))
-        read = ArtifactsRead(attempt.number, head, snapshot.asked_at, claim, beats, fresh)
+        if failed or (fresh and claim is None and attempt.suspicion is not None):
+            told = await self._told(attempt, head, notes)
+        if failed and claim is not None:
+            claim = replace(claim, error=rules.with_told(claim.error, told))
+        read = ArtifactsRead(attempt.number, head, snapshot.asked_at, claim, beats, fresh, told)
         return Reading(read, metrics, heartbeat, tuple(notes))
 
-    async def _claim(self, attempt: Attempt, head: str, notes: list[str]) -> Claim | None:
+    async def _told(self, attempt: Attempt, head: str, notes: list[str]) -> str:
+        """What a worker that uploads for itself wrote about its failure. Words only: not worth waiting for."""
+        path = f"{self._terms.prefix}/error_{self._terms.phase}.txt"
+        try:
+            answer = await self._hub.read(self._terms.repo, head, path, wire.MAX_ERROR_FILE_BYTES)
+            if isinstance(answer, Present) and await self._changed(attempt.head or None, head, path):
+                return wire.error_text(answer.body)
+        except HubError as error:
+            notes.append(f"error file: {error}")
+        return ""
+
+    async def _changed(self, base_head: str | None, head: str, path: str) -> bool:
+        """Whether the file is there and came after `base_head`. Not so when the history up to that was rewritten."""
+        try:
+            return (await self._watcher.changed_since(base_head, head, (path,))).get(path, False)
+        except HubUnavailableError as error:
+            if error.code == REVISION_GONE:
+                return False
+            raise
+
+    async def _claim(self, attempt: Attempt | PastAttempt, head: str, notes: list[str]) -> Claim | None:
         marker = await self._marker(attempt, head)
         if isinstance(marker, wire.Invalid):
             notes.append(f"marker: {marker.reason}")
@@ -150,24 +184,24 @@ class ArtifactReader:
             case Absent():
                 return None
 
-    async def _done(self, attempt: Attempt, head: str) -> Claim | None:
+    async def _done(self, attempt: Attempt | PastAttempt, head: str) -> Claim | None:
         path = f"{self._terms.prefix}/DONE"
         answer: ReadAnswer = await self._hub.read(self._terms.repo, head, path, 1024)
         if isinstance(answer, Absent):
             return None
-        if not (await self._watcher.changed_since(attempt.head or None, head, (path,))).get(path, False):
+        if not await self._changed(attempt.head or None, head, path):
             return None
         commit = await self._watcher.last_change(attempt.head or None, head, path)
         if commit is not None and not rules.done_counts(parse_commit_title(commit.title), attempt):
             return None
         return Claim(evidence=Evidence.DONE, ok=True, commit=head, seen_at=self._clock.now())
 
-    async def _claimed_metrics(self, attempt: Attempt, claim: Claim, head: str) -> tuple[MetricsState, Metrics | None]:
+    async def _claimed_metrics(
+        self, attempt: Attempt | PastAttempt, claim: Claim, head: str
+    ) -> tuple[MetricsState, Metrics | None]:
         path = f"{self._terms.prefix}/metrics.json"
-        if claim.evidence is Evidence.DONE:
-            changed = await self._watcher.changed_since(attempt.head or None, head, (path,))
-            if not changed.get(path, False):
-                return MetricsState.ABSENT, None
+        if claim.evidence is Evidence.DONE and not await self._changed(attempt.head or None, head, path):
+            return MetricsState.ABSENT, None
         return await self._metrics(head)
 
     async def _metrics(self, head: str) -> tuple[MetricsState, Metrics | None]:
@@ -192,7 +226,5 @@ class ArtifactReader:
         if isinstance(beat, wire.Invalid):
             notes.append(f"heartbeat: {beat.reason}")
             return None
-        after = True
-        if not beat.token:
-            after = (await self._watcher.changed_since(attempt.head or None, head, (path,))).get(path, False)
+        after = bool(beat.token) or await self._changed(attempt.head or None, head, path)
         return beat if rules.heartbeat_is_of(beat, attempt, after_intent=after) else None

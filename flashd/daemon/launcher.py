@@ -108,11 +108,13 @@ class Launcher:
         return granted
 
     async def find_late_success(self, run: Run, snapshot: RepoSnapshot) -> Found | None:
-        """The newest earlier attempt whose own marker says ok, with readable metrics. Raises HubError."""
+        """The newest earlier attempt that said itself that it succeeded, with readable metrics. Raises HubError."""
+        next_head = None
         for past in reversed(run.history):
             if past.machine_id is None and past.name not in self._desk.ledger.rows:
                 continue
-            late = await self._reader.late_success(past, snapshot)
+            late = await self._reader.late_success(past, snapshot, next_head)
+            next_head = past.head
             if late is not None:
                 claim, metrics = late
                 return Found(LateSuccess(past.number, claim), metrics)

@@ -7,6 +7,7 @@ parse_heartbeat(raw) -> Heartbeat | Invalid     `heartbeat.json`, numbers finite
 parse_metrics(raw) -> Metrics | Invalid         `metrics.json`, any object
 parse_done(raw) -> Done                         `DONE`: that it exists counts, its time only when it is one
 parse_preload(raw) -> PreloadResult | Invalid   `preload_result.json`
+error_text(raw) -> str                          the end of `error_<phase>.txt`
 parse_commit_title(title) -> CommitTitle | None (from `commit_title`)
 """
 
@@ -33,6 +34,7 @@ __all__ = [
     "Metrics",
     "PreloadResult",
     "Wrong",
+    "error_text",
     "parse_commit_title",
     "parse_done",
     "parse_heartbeat",
@@ -46,6 +48,8 @@ MAX_HEARTBEAT_BYTES = 64 * 1024
 MAX_METRICS_BYTES = 1024 * 1024
 MAX_ERROR_BYTES = 16 * 1024  # what the run hash keeps; events take less
 MAX_HEARTBEAT_ERROR_BYTES = 2 * 1024
+MAX_ERROR_FILE_BYTES = 256 * 1024
+ERROR_TEXT_CHARS = 1500  # leaves room in an event's detail for what stands above it
 MAX_NAME_BYTES = 128
 MAX_GPU_BYTES = 4 * 1024
 MAX_HISTORY = 120
@@ -221,6 +225,11 @@ def parse_preload(raw: bytes) -> PreloadResult | Invalid:
         failed={masked(name): _text(why, MAX_HEARTBEAT_ERROR_BYTES) or "" for name, why in pairs},
         error=_text(body.get("error"), MAX_ERROR_BYTES),
     )
+
+
+def error_text(raw: bytes) -> str:
+    """The end of a worker's error file, where a traceback says what happened."""
+    return masked(clean_text(raw.decode(errors="replace"))).strip()[-ERROR_TEXT_CHARS:]
 
 
 def _object(raw: bytes, limit: int) -> dict[str, JsonValue] | Invalid:

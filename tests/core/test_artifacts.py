@@ -7,15 +7,18 @@ from dataclasses import replace
 import pytest
 
 from flashd.core.artifacts import (
+    LATE_METRICS_WAIT_S,
     beat_of_heartbeat,
     beat_of_title,
     done_counts,
     heartbeat_is_of,
     marker_claim,
     marker_is_of,
+    with_told,
+    worth_waiting_for,
 )
 from flashd.core.ending import past
-from flashd.core.model import Claim, Evidence, Reason
+from flashd.core.model import Claim, Evidence, MetricsState, Reason
 from flashd.core.observations import Beat
 from flashd.core.verdicts import Failure
 from flashd.wire.artifacts import Heartbeat, Marker
@@ -45,6 +48,33 @@ def test_a_done_whose_commit_names_another_attempt_never_counts() -> None:
     assert done_counts(None, ATTEMPT)
     assert done_counts(TITLE, ATTEMPT)
     assert not done_counts(replace(TITLE, attempt=1), ATTEMPT)
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "whole"),
+    [
+        ("exit 1", "", "exit 1"),
+        ("exit 1", "KeyError", "exit 1\nKeyError"),
+        ("exit 1: KeyError", "KeyError", "exit 1: KeyError"),
+        ("", "KeyError", "KeyError"),
+    ],
+)
+def test_a_failure_tells_what_the_worker_wrote_about_it_once(text: str, told: str, whole: str) -> None:
+    assert with_told(text, told) == whole
+
+
+@pytest.mark.parametrize(
+    ("metrics", "after_s", "waits"),
+    [
+        (MetricsState.UNREADABLE, 10.0, True),
+        (MetricsState.UNREADABLE, LATE_METRICS_WAIT_S, False),
+        (MetricsState.ABSENT, 10.0, False),
+        (MetricsState.PRESENT, 10.0, False),
+    ],
+)
+def test_metrics_of_a_late_success_are_waited_for_a_while(metrics: MetricsState, after_s: float, waits: bool) -> None:
+    ended = past(ATTEMPT, Failure(Reason.STALLED, "x"), T0)
+    assert worth_waiting_for(ended, metrics, T0 + after_s) is waits
 
 
 @pytest.mark.parametrize(

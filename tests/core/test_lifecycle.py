@@ -244,6 +244,16 @@ def doubted(reason: Reason, since: float) -> Run:
     return with_attempt(training(), suspicion=Suspicion(reason, "x", since))
 
 
+def test_a_verdict_about_the_host_tells_what_the_worker_wrote_before() -> None:
+    run = with_attempt(
+        training(),
+        trouble=Trouble("ERROR", T0 + 900, confirmed=True),
+        suspicion=Suspicion(Reason.JOB_PREEMPTED, "the machine is ERROR", T0 + 900, 2, T0 + 930, "CUDA error"),
+    )
+    (failed,) = tell(run, TimePassed(), T0 + 960).run.history
+    assert failed.detail == "the machine is ERROR\nCUDA error"
+
+
 @pytest.mark.parametrize("reason", [Reason.JOB_PREEMPTED, Reason.DEADLINE, Reason.BUDGET])
 def test_a_machine_that_cannot_change_the_outcome_any_more_is_not_paid_for_while_the_hub_is_away(
     reason: Reason,

@@ -235,6 +235,12 @@ def test_the_second_read_counts_only_when_the_hub_had_time_to_settle_since_the_f
     assert reads_after(once, read(settled_at), settled_at + 1) == (2, NOW + 400)
 
 
+def test_the_workers_own_error_text_is_kept_with_the_suspicion() -> None:
+    told = artifacts_read(suspected(), read(NOW, told="KeyError"), tick(NOW + 1))
+    again = artifacts_read(told, read(NOW + 60), tick(NOW + 61))
+    assert again.suspicion is not None and again.suspicion.told == "KeyError"
+
+
 def test_a_read_without_suspicion_counts_nothing() -> None:
     assert artifacts_read(fresh_attempt(), read(NOW), tick(NOW)).suspicion is None
 

@@ -31,6 +31,8 @@ def play_faults(world: World, story: Story) -> list[str]:
 
 def _explained(world: World, story: Story, number: int, reason: str) -> bool:
     play = world.stage.play_of(story.run_id, number)
+    if play.ending is Ending.BY_HAND:
+        return True  # the scenario says itself what must become of it
     machine = next((m for m in story.machines if m.name.endswith(f"-a{number}")), None)
     host_failed = machine is not None and (machine.died_at is not None or machine.deleting_at is None)
     match reason:

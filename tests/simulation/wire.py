@@ -29,7 +29,7 @@ class Fault(StrEnum):
     NO_ID = "no_id"
     LIE = "lie"  # a delete that is answered well and does nothing
     CONFLICT = "conflict"  # a delete that is answered 409 and does nothing
-    DROPPED = "dropped"  # a list that silently lacks one machine
+    DROPPED = "dropped"  # a list that silently lacks one machine, a look-up by id that answers 404
 
 
 @dataclass(slots=True)

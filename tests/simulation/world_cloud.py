@@ -90,9 +90,10 @@ class WorldCloud:
         return tuple(found)
 
     async def get(self, machine_id: str) -> Machine | None:
-        await self._call(f"get {machine_id}")
+        fault = await self._call(f"get {machine_id}")
         machine = self.truth.machines.get(machine_id)
         there = machine is not None and machine.is_alive and machine.account == self.truth.account
+        there = there and fault is not Fault.DROPPED
         answer = shown(machine) if machine is not None and there else None
         await self._answer()
         return answer

@@ -19,6 +19,7 @@ from flashd.wire.artifacts import (
     Metrics,
     PreloadResult,
     Wrong,
+    error_text,
     parse_done,
     parse_heartbeat,
     parse_marker,
@@ -243,6 +244,13 @@ def test_metrics_may_have_one_mebibyte() -> None:
 )
 def test_done_counts_whatever_stands_in_it(raw: bytes, at: float | None) -> None:
     assert parse_done(raw) == Done(at)
+
+
+def test_an_error_file_is_told_by_its_end_without_tokens() -> None:
+    told = error_text(b"begin\n" * 9000 + b"\xff token hf_" + b"a" * 34 + b"\nKeyError: 'prompt'\n")
+    assert told.endswith("token ***\nKeyError: 'prompt'")
+    assert len(told) == 1500
+    assert error_text(b"  \n") == ""
 
 
 def test_a_preload_result_is_read_as_far_as_it_is_right() -> None:
