@@ -68,10 +68,9 @@ def _failed(run: Run, attempt: Attempt, failure: Failure, tick: Tick) -> Decisio
 def again_or_fail(run: Run, failure: Failure, tick: Tick, *, avoid: Attempt) -> Decision:
     """`run` has the ended attempt in its history and none in hand."""
     if not may_retry(run, failure.reason):
-        return failed(run, failure.reason, _detail(run, failure), tick)
+        return failed(run, failure.reason, failure.detail, tick)
     if run.deadline_at is not None and tick.now >= run.deadline_at:
-        late = Failure(Reason.DEADLINE, f"deadline_s is reached; the last attempt: {failure.detail}", failure.commit)
-        return failed(run, late.reason, _detail(run, late), tick)
+        return failed(run, Reason.DEADLINE, f"deadline_s is reached; the last attempt: {failure.detail}", tick)
     return _back_off(run, tick, avoid)
 
 
@@ -93,9 +92,9 @@ def _back_off(run: Run, tick: Tick, avoid: Attempt) -> Decision:
 
 
 def failed(run: Run, reason: Reason, detail: str, tick: Tick) -> Decision:
-    """The run fails for `reason`."""
+    """The run fails for `reason`; its detail ends with the cause of every attempt that `detail` does not tell of."""
     number = run.history[-1].number if run.history else None
-    return finish(run, End(State.FAILED, reason, detail, tick.now, attempt=number))
+    return finish(run, End(State.FAILED, reason, _with_causes(run, detail), tick.now, attempt=number))
 
 
 def cancelled(run: Run, tick: Tick) -> Decision:
@@ -105,12 +104,12 @@ def cancelled(run: Run, tick: Tick) -> Decision:
     return finish(run, End(State.CANCELLED, Reason.CANCELLED, why, tick.now))
 
 
-def _detail(run: Run, failure: Failure) -> str:
-    """The last cause; with several attempts every attempt's cause, newest first."""
-    if len(run.history) < 2:
-        return failure.detail
-    earlier = "\n".join(
+def _with_causes(run: Run, detail: str) -> str:
+    """With every attempt's cause, newest first, unless there was only the one that `detail` is about."""
+    if not run.history or (len(run.history) == 1 and run.history[0].detail in detail):
+        return detail
+    causes = "\n".join(
         f"attempt {past.number} ({past.place.provider} {past.place.region}): {past.reason.value}: {past.detail[:300]}"
         for past in reversed(run.history)
     )
-    return f"{failure.detail}\n{earlier}"
+    return f"{detail}\n{causes}"

@@ -88,6 +88,14 @@ def test_scenario_68_the_last_failure_tells_every_attempts_cause() -> None:
     ]
 
 
+def test_an_end_between_attempts_tells_every_attempts_cause() -> None:
+    end = failed(lost(training()), Reason.BUDGET, "the rest buys nothing", tick(NOW)).run.end
+    assert end is not None and end.detail.split("\n") == [
+        "the rest buys nothing",
+        "attempt 0 (hyperstack NORWAY-1): job_preempted: the machine is ERROR",
+    ]
+
+
 def test_every_machine_of_the_run_is_handed_over_again_at_each_end() -> None:
     first = lost(training())
     second = conclude(retried(first, 1), PREEMPTED, tick(NOW))

@@ -192,7 +192,7 @@ def test_scenario_24_fault_f19_answers_that_cannot_be_used_change_nothing() -> N
         hand = await hand_of(world)
         hand.beat(1)
         await world.until_state("r1", "training")
-        # Once an answer that is no JSON, once one that ends in the middle; then a list without us and no answer to a GET.
+        # Once no JSON, once a body that ends in the middle; then lists without the machine and a GET without an answer.
         world.cloud.faults.scripted["list"].extend([Fault.BROKEN, Fault.LOST, Fault.DROPPED, Fault.DROPPED])
         world.cloud.faults.scripted["get"].extend([Fault.BROKEN, Fault.LOST])
         await asyncio.sleep(240.0)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 
 import flashd.adapters.clock as real_clock
 from flashd.adapters.clock import SystemClock
@@ -118,7 +119,7 @@ def test_scenario_28_a_throttled_hub_is_left_alone_for_as_long_as_it_says() -> N
         world.hub.faults.scripted["commits"].append(Fault.THROTTLED)
         await asyncio.sleep(120.0)
         times = [float(line.split()[0]) for line in reads if " commits " in line]
-        gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in pairwise(times)]
         assert max(gaps) >= 30.0  # what the Hub asked for; two reads are 15 s apart otherwise
         hand.end()
         await world.until_released("r1")
@@ -137,11 +138,12 @@ def stepped_wall(loop: VirtualLoop) -> Iterator[list[float]]:
         def time(self) -> float:
             return shim.time() + sum(steps)
 
-    before, real_clock.time = real_clock.time, Stepped(loop)  # type: ignore[assignment]
+    module = vars(real_clock)
+    before, module["time"] = module["time"], Stepped(loop)
     try:
         yield steps
     finally:
-        real_clock.time = before
+        module["time"] = before
 
 
 def with_real_clock(settings: Settings, outside: Outside) -> Daemon:
