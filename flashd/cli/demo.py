@@ -11,8 +11,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import anyio
 
 from flashd.cli.exits import Exit
 from flashd.cli.follow import facts_of, name_of
@@ -63,11 +65,31 @@ async def _demo(options: argparse.Namespace, directory: Path, talk: Callable[[st
 
     async with rehearsal(Stage(directory)) as house:
         _introduce(house, talk)
-        outcome = await play(house, crash=options.crash, say=told, show=lambda event: told(_line(event)))
-        _report(outcome, options.json, talk)
-        if options.keep:
-            await _keep(house, talk, told)
-    return Exit.OK if outcome.ok else Exit.FAILED
+        status = None
+        with _until_signal():
+            outcome = await play(house, crash=options.crash, say=told, show=lambda event: told(_line(event)))
+            _report(outcome, options.json, talk)
+            status = Exit.OK if outcome.ok else Exit.FAILED
+        if status is not None and options.keep:
+            with _until_signal():
+                await _keep(house, talk, told)
+    if status is None:
+        say("interrupted; everything that the demo started has ended")
+        return Exit.INTERRUPTED
+    return status
+
+
+@contextlib.contextmanager
+def _until_signal() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block, and only the block, so that what follows can end everything in order.
+
+    A task is cancelled once, and a timeout inside the Redis client may take that for its own; a scope repeats it.
+    """
+    scope = anyio.CancelScope()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, scope.cancel)
+    with scope:
+        yield
 
 
 def _introduce(house: House, talk: Callable[[str], None]) -> None:
@@ -119,8 +141,7 @@ async def _keep(house: House, talk: Callable[[str], None], told: Callable[[str],
     talk("")
     talk("The world goes on for your own requests; Ctrl-C ends it.")
     known = len(await house.all_events())
-    with contextlib.suppress(asyncio.CancelledError):
-        async for event in house.events():
-            known -= 1
-            if known < 0:
-                told(_line(event))
+    async for event in house.events():
+        known -= 1
+        if known < 0:
+            told(_line(event))

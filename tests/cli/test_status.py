@@ -20,8 +20,8 @@ waits: queued, no_capacity
             hyperstack NORWAY-1 L40: no_stock: the provider shows no stock
             hyperstack CANADA-1 L40: no_stock: the provider shows no stock
   fault     infrastructure
-  next      flashd looks again by itself; more gpu.class or regions help (at
-            2026-11-30T00:54:20Z)
+  next      flashd looks again by itself; more classes, regions or dollars help
+            (at 2026-11-30T00:54:20Z)
   age       accepted 20 m ago; 0 of 3 attempts used
   cost      $0.0000 so far
 events
