@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-WIDTH_FIRST = 4
+WIDTH_FIRST = 1  # a probe
 WIDTH_MAX = 32
 REMEMBER_S = 3600.0
 RUNS_REMEMBERED = 8
@@ -61,6 +61,11 @@ def restocked(health: PlaceHealth, read_began_at: float) -> PlaceHealth:
     if not health.for_stock or read_began_at <= health.cooled_at or health.cooling_until <= read_began_at:
         return health
     return replace(health, cooling_until=0.0, width=1)
+
+
+def sold_out(health: PlaceHealth) -> PlaceHealth:
+    """A stock read shows the place empty: what comes free there is probed for, however much there was before."""
+    return replace(health, width=1)
 
 
 def took_others(health: PlaceHealth, run_id: str) -> bool:

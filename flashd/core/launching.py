@@ -110,7 +110,7 @@ def refused(run: Run, attempt: Attempt, answer: RefusedForSure, tick: Tick) -> D
     refusals = run.refusals
     if answer.itself:
         refusals = replace(refusals, itself=tuple(dict.fromkeys((*refusals.itself, key))))
-    elif answer.kind is not RefusalKind.PAUSED:  # the whole provider is held by its pause, no longer than that
+    elif answer.kind is RefusalKind.REFUSED:  # want of stock and a pause hold the place for all, no longer than that
         cooling = tuple(item for item in refusals.cooling if item[0] != key and item[1] > tick.now)
         refusals = replace(refusals, cooling=(*cooling, (key, tick.now + tick.policy.cooldown_s)))
     back = taken_back(replace(run, refusals=refusals))

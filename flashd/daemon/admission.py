@@ -15,7 +15,7 @@ from flashd.core.ledger import Gone, LedgerRow, RowState
 from flashd.core.model import Reason, Run
 from flashd.core.observations import MustWait, NoMoneyLeft, NowherePossible
 from flashd.core.placement import Chosen, Market, place
-from flashd.core.places import Offer
+from flashd.core.places import Offer, Place
 from flashd.daemon.desk import Desk
 from flashd.daemon.mailbox import Grant, Mailbox
 from flashd.daemon.market import MarketDesk
@@ -45,12 +45,20 @@ class _Reservation:
 
 @dataclass(slots=True)
 class _Taken:
-    """What one pass counts with: rows that are not abandoned, and places granted and not yet in the ledger."""
+    """What one pass counts with: rows that are not abandoned, and places granted and not yet in the ledger.
+
+    `flying`: of the latter, by place. `asked`: create calls without an answer, by provider, region and GPU.
+    """
 
     machines: int = 0
     usd_per_hour: float = 0.0
     runs_of_repo: Counter[str] = field(default_factory=Counter)
     flying: Counter[str] = field(default_factory=Counter)
+    asked: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def under_way(self, place: Place) -> int:
+        """Launches at the place that have no answer yet, as far as a row tells it from its neighbours."""
+        return self.flying[place.key] + self.asked[place.provider, place.region, place.gpu]
 
     def add(self, item: _Reservation) -> None:
         self.machines += 1
@@ -167,17 +175,20 @@ class AdmissionDesk:
         self._kick.set()
 
     def _on_row(self, _name: str, row: LedgerRow | None) -> None:
-        if row is None or row.state is RowState.ABANDONED:
+        """A machine's end makes room, and every answered create call lets the next ones at its place go."""
+        if row is None or row.state in (RowState.ABANDONED, RowState.LIVE):
             self._kick.set()
 
     def _taken(self) -> _Taken:
         """What is taken at the beginning of a pass; the pass itself adds its grants."""
-        taken = _Taken()
+        taken, now = _Taken(), self._desk.clock.now()
         live: set[str] = set()
         for row in self._desk.ledger.counted():
             taken.machines += 1
             taken.usd_per_hour += row.usd_per_hour
             live.add(row.run_id)
+            if row.state is RowState.REQUESTED and now < row.called_at + self._desk.policy.launch_timeout_s:
+                taken.asked[row.provider, row.region, row.gpu] += 1
         taken.runs_of_repo = Counter(self._repo_of.get(run_id, "") for run_id in live)
         for item in self._reserved:
             taken.add(item)
@@ -199,11 +210,11 @@ class AdmissionDesk:
 
     def _without_full_places(self, market: Market, taken: _Taken) -> Market:
         """Places with as many launches under way as they may have count as cooling until one is settled."""
-        if not taken.flying:
+        if not taken.flying and not taken.asked:
             return market
         until = self._desk.clock.now() + PASS_INTERVAL_S
         full = {
-            offer.place.key: until for offer in market.offers if taken.flying[offer.place.key] >= self._width(offer)
+            offer.place.key: until for offer in market.offers if taken.under_way(offer.place) >= self._width(offer)
         }
         if not full:
             return market

@@ -89,7 +89,7 @@ class MarketDesk:
         began_at = self._desk.clock.now()
         try:
             shelf.stock = await cloud.provider.stock(fresh=True)
-            self._desk.places.restocked(shelf.stock.offers, began_at)
+            self._desk.places.restocked(cloud.provider.name, shelf.stock.offers, began_at)
             shelf.failed = None
             shelf.read_at = self._desk.clock.now()
         except ProviderError as error:

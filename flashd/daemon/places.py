@@ -57,11 +57,14 @@ class PlaceBook:
             self._places[key] = health
             self._changed.add(key)
 
-    def restocked(self, offers: Iterable[Offer], read_began_at: float) -> None:
-        """A whole stock read that began at `read_began_at`."""
-        for offer in offers:
-            if offer.available:
-                self.set(offer.place.key, cooling.restocked(self.of(offer.place.key), read_began_at))
+    def restocked(self, provider: str, offers: Iterable[Offer], read_began_at: float) -> None:
+        """A whole stock read of a provider, which began at `read_began_at`."""
+        shown = {offer.place.key for offer in offers if offer.available}
+        for key in sorted(shown):
+            self.set(key, cooling.restocked(self.of(key), read_began_at))
+        for key in sorted(self._places.keys() - shown):
+            if key.startswith(f"{provider}/"):
+                self.set(key, cooling.sold_out(self.of(key)))
 
     def cooling(self, now: float) -> dict[str, float]:
         """Places that cool for everybody, and until when."""

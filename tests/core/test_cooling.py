@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from flashd.core.cooling import WIDTH_MAX, PlaceHealth, made, out_of_stock, refused, restocked, took_others
+from flashd.core.cooling import WIDTH_MAX, PlaceHealth, made, out_of_stock, refused, restocked, sold_out, took_others
 
 NOW = 1_800_000_000.0
 FRESH = PlaceHealth()
 
 
 def test_want_of_stock_cools_for_everybody_and_halves_the_width() -> None:
-    health = out_of_stock(FRESH, NOW, 180)
-    assert (health.cooling_until, health.for_stock, health.width) == (NOW + 180, True, 2)
+    health = out_of_stock(PlaceHealth(width=8), NOW, 180)
+    assert (health.cooling_until, health.for_stock, health.width) == (NOW + 180, True, 4)
+    assert out_of_stock(FRESH, NOW, 180).width == 1
 
 
 def test_one_run_that_is_refused_for_itself_cools_nobody() -> None:
@@ -43,6 +44,10 @@ def test_a_machine_ends_a_cool_down_and_clears_the_refusals() -> None:
 def test_a_newer_stock_read_ends_a_cool_down_for_want_of_stock_with_one_probe() -> None:
     health = restocked(out_of_stock(FRESH, NOW, 180), NOW + 1)
     assert (health.cooling_until, health.width) == (0.0, 1)
+
+
+def test_a_place_that_was_shown_empty_is_probed_again() -> None:
+    assert sold_out(PlaceHealth(width=32)) == FRESH
 
 
 def test_a_stock_read_that_began_before_the_refusal_ends_nothing() -> None:

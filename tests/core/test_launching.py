@@ -125,22 +125,23 @@ def test_made() -> None:
 
 
 NO_STOCK = RefusedForSure(RefusalKind.NO_STOCK, "none left", itself=False)
+DOUBTFUL = RefusedForSure(RefusalKind.REFUSED, "400 bad flavor", itself=False)
 BAD = RefusedForSure(RefusalKind.REFUSED, "400 bad flavor", itself=True)
 
 
-def test_scenario_34_no_stock_cools_the_place_and_takes_the_attempt_back() -> None:
+def test_scenario_34_want_of_stock_takes_the_attempt_back_and_is_held_against_no_run() -> None:
     decision = tell(launching(), NO_STOCK)
     assert row(decision) is None
     assert decision.save is not None and decision.save.event is None
     assert (decision.run.attempt, decision.run.attempts_used, decision.run.next_number) == (None, 0, 1)
-    assert decision.run.refusals == Refusals(cooling=((L40.key, T0 + 182),))
+    assert decision.run.refusals == Refusals()  # whoever waits longest gets what comes free there
     assert decision.wake_at == T0 + 2
 
 
 def test_a_cooling_place_is_listed_once_and_past_ones_are_forgotten() -> None:
     old = Refusals(cooling=((L40.key, T0 + 50), (H100.key, T0 + 1), ("x", T0 + 99)))
     run = replace(launching(), refusals=old)
-    assert tell(run, NO_STOCK).run.refusals.cooling == (("x", T0 + 99), (L40.key, T0 + 182))
+    assert tell(run, DOUBTFUL).run.refusals.cooling == (("x", T0 + 99), (L40.key, T0 + 182))
 
 
 def test_scenario_41_a_refused_credential_cools_no_place() -> None:

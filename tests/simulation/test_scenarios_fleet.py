@@ -10,9 +10,10 @@ from functools import cache
 
 import pytest
 
-from tests.simulation.checker import process_faults
+from flashd.providers.base import LaunchOrder
+from tests.simulation.fleets import hundred, live_short
 from tests.simulation.hand import BY_HAND, hand_of
-from tests.simulation.kit import SEED, Scenario, event_named, live_through, machines_of, plays
+from tests.simulation.kit import SEED, event_named, live_through, machines_of, plays
 from tests.simulation.sim import Options, World, simulate
 from tests.simulation.wire import Fault
 from tests.simulation.world_box import Ending, Play, read_payload
@@ -25,10 +26,15 @@ RETRIABLE = Play(Ending.RETRIABLE, end_at_s=60.0, error="lost its GPU")
 def test_scenario_35_a_place_that_comes_into_stock_is_used_when_all_others_have_refused() -> None:
     async def scenario(world: World) -> None:
         world.stage.play_of = plays(SHORT)
-        new = world.cloud.offers[-1].place
-        world.cloud.truth.stock[new.key] = 0
-        world.cloud.faults.scripted["launch"].extend([Fault.NO_STOCK, Fault.NO_STOCK])
-        world.cloud.on_launch = lambda _order: world.cloud.truth.stock.update({new.key: 1})
+        first, second, third = (item.place.key for item in world.cloud.offers)
+        stock = world.cloud.truth.stock = {first: 1, second: 1, third: 0}
+
+        def sell_before(order: LaunchOrder) -> None:
+            if order.place.key != third:
+                stock[order.place.key] = 0
+            stock[third] = 1
+
+        world.cloud.on_launch = sell_before
         world.start()
         await world.submit("r1")
         await world.until_state("r1", "booting", within_s=60.0, every_s=1.0)
@@ -275,30 +281,6 @@ def test_fault_f57_a_price_that_changes_does_not_change_what_runs_already() -> N
         assert (await event_named(world, "r1", "released"))["cost_usd"] < 0.2
 
     live_through(scenario)
-
-
-def live_short(scenario: Scenario) -> None:
-    """Without the way to the end of all runs: a large fleet's is long."""
-
-    async def whole(world: World) -> None:
-        await scenario(world)
-        assert process_faults(world) == []
-
-    simulate(SEED, whole)
-
-
-async def hundred(world: World) -> None:
-    """A hundred training runs, in eight repositories."""
-    world.stage.play_of = plays(Play(end_at_s=4000.0))
-    world.start()
-    for number in range(100):
-        await world.submit(f"r{number}", hub={"repo": f"team/repo-{number % 8}"}, limits={"max_wall_s": 40_000})
-
-    async def all_train() -> bool:
-        names = [event["data"]["state"] for event in await world.events()]
-        return names.count("training") == 100
-
-    await world.until(all_train, 1200.0, 30.0)
 
 
 def requests(lines: list[str], *kinds: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 from flashd.core.places import Offer, Place
@@ -56,7 +57,8 @@ class WorldCloud:
 
     async def stock(self, *, fresh: bool = False) -> Stock:
         await self._call("stock")
-        offers = tuple(offer for offer in self.offers if self.truth.stock.get(offer.place.key, 1) > 0)
+        left = self.truth.stock
+        offers = tuple(replace(offer, available=left.get(offer.place.key, 1) > 0) for offer in self.offers)
         read_at = self._loop.wall()
         await self._answer()
         return Stock(offers, (), read_at)
