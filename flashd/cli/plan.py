@@ -85,7 +85,7 @@ def _place(offer: Offer, refusal: PlaceRefusal | None) -> dict[str, object]:
 def answer_text(answer: Placed) -> str:
     """What the daemon would do with the run now, limits of the fleet aside."""
     match answer:
-        case Chosen(offer, _):
+        case Chosen(offer):
             return f"launch at {offer.place.provider} {offer.place.region} {offer.place.gpu}"
         case MustWait(reason, _, _, detail):
             return f"wait with {reason.value}" + (f": {detail}" if detail else "")

@@ -30,15 +30,20 @@ class Market:
     unusable: tuple[PlaceRefusal, ...] = ()
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     cooling: Mapping[str, float] = field(default_factory=dict)  # place key -> until, Unix seconds
+    busy: frozenset[str] = frozenset()  # place keys with as many launches under way as they may have
     next_look_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The place to launch at; `last_choice` when no other place fits this run."""
+    """The place to launch at; `last_choice` when no other place fits this run.
+
+    `busy`: not yet, the launches that are under way there are answered first. A dearer place is no better choice.
+    """
 
     offer: Offer
     last_choice: bool
+    busy: bool = False
 
 
 Placed = Chosen | MustWait | NoMoneyLeft | NowherePossible
@@ -79,7 +84,8 @@ def place(run: Run, market: Market, money_usd: float | None, now: float) -> Plac
     refusals = {offer.place.key: refuse(run, offer, market, now) for offer in payable}
     takers = [offer for offer in payable if refusals[offer.place.key] is None]
     if takers:
-        return Chosen(takers[0], last_choice=len(takers) == 1)
+        best = takers[0]
+        return Chosen(best, last_choice=len(takers) == 1, busy=best.place.key in market.busy)
     never = [_never(offer, run) for offer in fitting if offer not in payable]
     return _must_wait(run.terms, market, [item for item in (*refusals.values(), *never) if item is not None])
 

@@ -24,6 +24,7 @@ log = structlog.get_logger(__name__)
 
 PASS_INTERVAL_S = 5.0
 RETELL_S = 60.0  # an unchanged reason is told again, so that `status` shows fresh places
+BUSY_PATIENCE_S = 30.0  # how long a run waits, in silence, for launches of others at the best place for it
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class _Asker:
     run: Run
     mailbox: Mailbox
     gone: Mapping[str, Gone]
+    since: float
     told: Reason | None = None
     told_at: float = float("-inf")
 
@@ -92,9 +94,10 @@ class AdmissionDesk:
         """Put the run into the queue; asking again only updates it."""
         run_id = run.terms.run_id
         known = self._askers.get(run_id)
-        self._askers[run_id] = _Asker(
-            run, mailbox, gone, known.told if known else None, known.told_at if known else float("-inf")
-        )
+        if known is None:
+            self._askers[run_id] = _Asker(run, mailbox, gone, self._desk.clock.now())
+        else:
+            known.run, known.mailbox, known.gone = run, mailbox, gone
         self._repo_of[run_id] = run.terms.repo
         if known is None:
             self._kick.set()
@@ -145,8 +148,11 @@ class AdmissionDesk:
             text = f"{run.terms.repo}: {repo.live_runs} of {repo.runs_max} live runs, commit budget "
             self._tell(asker, MustWait(why, detail=text + ("left" if repo.has_commit_budget else "nearly spent")))
             return
-        answer = place(run, self._without_full_places(market, taken), money_left(run, asker.gone, now), now)
+        seen = self._with_full_places(market, taken, patient=now < asker.since + BUSY_PATIENCE_S)
+        answer = place(run, seen, money_left(run, asker.gone, now), now)
         match answer:
+            case Chosen(busy=True):
+                return  # an answered launch starts the next pass
             case Chosen(offer, last_choice):
                 room = self._room(taken)
                 if (why := held_back(room, offer.place.usd_per_hour)) is not None:
@@ -208,16 +214,14 @@ class AdmissionDesk:
         width = self._desk.places.of(offer.place.key).width
         return max(1, min(width, offer.depth if offer.depth is not None else width))
 
-    def _without_full_places(self, market: Market, taken: _Taken) -> Market:
-        """Places with as many launches under way as they may have count as cooling until one is settled."""
+    def _with_full_places(self, market: Market, taken: _Taken, *, patient: bool) -> Market:
+        """Places with as many launches under way as they may have are busy; to an impatient run they cool."""
         if not taken.flying and not taken.asked:
             return market
         until = self._desk.clock.now() + PASS_INTERVAL_S
-        full = {
-            offer.place.key: until for offer in market.offers if taken.under_way(offer.place) >= self._width(offer)
-        }
-        if not full:
-            return market
+        full = {offer.place.key: until for offer in market.offers if taken.under_way(offer.place) >= self._width(offer)}
+        if patient or not full:
+            return replace(market, busy=frozenset(full))
         return replace(market, cooling={**market.cooling, **full})
 
 

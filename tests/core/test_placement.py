@@ -69,6 +69,12 @@ def test_regions_and_providers_that_lost_an_attempt_come_last_the_newest_very_la
     assert chosen(a_run(avoid=("hyperstack/OTHER",)), third).offer.place == LAMBDA
 
 
+def test_the_best_place_is_waited_for_while_others_launch_there() -> None:
+    busy = chosen(a_run(), replace(BOTH, busy=frozenset({L40.key})))
+    assert (busy.offer.place, busy.busy, busy.last_choice) == (L40, True, False)
+    assert not chosen(a_run(), replace(BOTH, busy=frozenset({H100.key}))).busy
+
+
 def test_the_last_choice_is_the_only_place_left_that_takes_the_run() -> None:
     assert not chosen(a_run(), BOTH).last_choice
     assert chosen(a_run(refusals=Refusals(itself=(L40.key,))), BOTH).last_choice

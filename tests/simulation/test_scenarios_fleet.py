@@ -317,3 +317,33 @@ def test_scenario_67_an_outage_of_the_cloud_kills_none_of_a_hundred_runs() -> No
         assert set(states) == {"training"}
 
     live_short(scenario)
+
+
+def test_runs_that_come_together_all_get_the_cheapest_place_without_a_word_about_waiting() -> None:
+    async def scenario(world: World) -> None:
+        world.stage.play_of = plays(SHORT)
+        world.start()
+        runs = [f"r{number:02}" for number in range(12)]
+        for run_id in runs:
+            await world.submit(run_id)
+        await world.until_released(*runs)
+        assert {machine.place.region for machine in machines_of(world)} == {"NORWAY-1"}
+        assert all([(await world.names(run_id))[:3] == ["accepted", "launching", "booting"] for run_id in runs])
+        first, *_, last = sorted(machine.created_at for machine in machines_of(world))
+        assert last - first <= 15.0  # one, two, four and more at a time
+
+    live_through(scenario)
+
+
+def test_a_run_goes_elsewhere_when_a_launch_at_the_best_place_gets_no_answer() -> None:
+    async def scenario(world: World) -> None:
+        world.stage.play_of = plays(SHORT)
+        world.cloud.faults.scripted["launch"].append(Fault.BROKEN)  # nothing is heard of it for 30 s
+        world.start()
+        await world.submit("r1")
+        await world.until_state("r1", "launching", every_s=0.5)
+        await world.submit("r2")
+        await world.until_state("r2", "booting", within_s=45.0, every_s=1.0)
+        await world.until_released("r1", "r2")
+
+    live_through(scenario)
