@@ -393,3 +393,24 @@ def test_fault_f39_a_done_of_the_next_attempt_makes_no_success_of_an_earlier_one
         assert (await event_named(world, "r1", "succeeded"))["attempt"] == 2
 
     live_through(scenario)
+
+
+def test_scenario_63_a_host_that_cannot_pull_its_image_is_replaced_at_once() -> None:
+    """What the box does before it gives up: tests/bootstrap."""
+
+    async def scenario(world: World) -> None:
+        await begin(world, BY_HAND, SHORT, step=0)
+        hand = await hand_of(world)
+        hand.boot()
+        await asyncio.sleep(300.0)  # five tries
+        hand.commit("end", hand.marker(error="docker pull: manifest unknown", retriable=True, exit_code=None))
+        told_at = world.now
+        await world.until_state("r1", "backoff", every_s=1.0)
+        assert world.now - told_at <= 30.0
+        await world.until_released("r1")
+        ended = await event_named(world, "r1", "attempt_failed")
+        assert (ended["reason"], ended["detail"]) == ("job_preempted", "docker pull: manifest unknown")
+        first, second = machines_of(world)
+        assert first.billed_usd(world.now) < 0.25 and first.place.region != second.place.region
+
+    live_through(scenario)
