@@ -11,7 +11,7 @@ import yaml
 from flashd.sim.box_config import BootFile, CloudConfigError, parse_user_data
 
 TEXT = "line ' \" $x\n"
-PACKED = base64.b64encode(gzip.compress(TEXT.encode())).decode()
+PACKED = base64.b64encode(gzip.compress(TEXT.encode(), mtime=0)).decode()
 
 
 def document(**keys: object) -> str:
@@ -27,7 +27,7 @@ def document(**keys: object) -> str:
         ("base64", base64.encodebytes(TEXT.encode()).decode()),
         ("gz+b64", PACKED),
         ("gzip+base64", PACKED),
-        ("gzip", gzip.compress(TEXT.encode())),
+        ("gzip", gzip.compress(TEXT.encode(), mtime=0)),
     ],
 )
 def test_every_encoding_gives_the_same_bytes(encoding: str | None, content: str | bytes) -> None:
