@@ -81,7 +81,14 @@ class Daemon:
             if self.rooms is not None:
                 self.rooms.intake.stop()
             group.cancel_scope.cancel()
-        await self._remember()
+        await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        """Best effort: a Redis that does not answer must not turn an orderly end into a failure."""
+        try:
+            await self._remember()
+        except StoreError as error:
+            log.warning("memory_not_written", error=str(error))
         await self.leadership.resign()
 
     # One term of leadership ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,3 +80,24 @@ async def test_sigterm_during_a_create_call_leaves_no_second_machine(short_path:
         await house.until_released([run.run_id], 60)
         await check_fleet(house, [run])
         assert house.cloud.summary()["launched"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+async def test_sigterm_without_redis_ends_in_time_and_the_machines_stay(short_path: Path, blow: signal.Signals) -> None:
+    async with rehearsal(Stage(short_path, knobs=quick_knobs(), boxes=ScriptedBoxes)) as house:
+        upload_worker(house.hub)
+        await house.daemon.start()
+        await push(house, RUNS)
+        await all_train(house)
+        before = [machine.id for machine in house.living()]
+        house.server.process.send_signal(blow)
+        await asyncio.sleep(1.0)
+        started = time.monotonic()
+        try:
+            assert await house.daemon.stop() == 0
+            assert time.monotonic() - started < HAND_OVER_S
+            assert [machine.id for machine in house.living()] == before
+        finally:
+            if blow is signal.SIGSTOP:
+                house.server.process.send_signal(signal.SIGCONT)
