@@ -11,6 +11,7 @@ import anyio
 from redis import exceptions
 from redis.asyncio import Redis
 
+from flashd.adapters.backoff import Backoff
 from flashd.adapters.clock import Random
 from flashd.adapters.redis_client import blocking_client, command_client, execute, mapped
 from flashd.adapters.store_keys import Keys
@@ -157,12 +158,11 @@ async def settle(call: Callable[[], Awaitable[T]], chance: Random) -> T:
 
     Waits between tries with jitter, up to 5 s; until cancelled.
     """
-    pause_s = FIRST_BACKOFF_S
+    backoff = Backoff(chance, FIRST_BACKOFF_S, MAX_BACKOFF_S)
     while True:
         with contextlib.suppress(StoreUnavailableError):
             return await call()
-        await anyio.sleep(pause_s * chance.uniform(0.5, 1.0))
-        pause_s = min(pause_s * 2, MAX_BACKOFF_S)
+        await anyio.sleep(backoff.next_s())
 
 
 def encoded(value: Arg) -> bytes:

@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 
+from flashd.adapters.backoff import Backoff
 from flashd.adapters.store_types import Accept, AcceptWord, CancelWord, Entry, Source
 from flashd.core.actions import EventKind
 from flashd.core.model import Run
@@ -91,16 +92,15 @@ class Intake:
         """Until `stop` or cancelled, but not in the middle of a read: a cancelled one may swallow an entry."""
         await self._make_groups()
         await self._take_over()
-        backoff_s = FIRST_BACKOFF_S
+        backoff = self._backoff()
         while not self._stopping:
             try:
                 await self._pass()
             except _OUTAGES as error:
                 self._troubled(error)
-                await anyio.sleep(backoff_s * self._desk.random.uniform(0.5, 1.0))
-                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+                await anyio.sleep(backoff.next_s())
             else:
-                backoff_s = FIRST_BACKOFF_S
+                backoff.reset()
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Intake:
         Raises StoreFullError when Redis has no room: others may not have to wait for it. Raises any outage when a stop
         was asked for meanwhile: the entry stays for the next leader.
         """
-        backoff_s = FIRST_BACKOFF_S
+        backoff = self._backoff()
         excused = entry is None
         while True:
             self.last_turn_at = self._desk.clock.now()
@@ -277,8 +277,10 @@ class Intake:
             else:
                 self._well()
                 return answer
-            await anyio.sleep(backoff_s * self._desk.random.uniform(0.5, 1.0))
-            backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+            await anyio.sleep(backoff.next_s())
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._desk.random, FIRST_BACKOFF_S, MAX_BACKOFF_S)
 
     async def _excuse(self, entry: Entry) -> bool:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import anyio
 import structlog
 
+from flashd.adapters.backoff import Backoff
 from flashd.core.ledger import LedgerRow, RowState
 from flashd.core.machines import Machine
 from flashd.core.model import Reason
@@ -33,7 +34,6 @@ class _Progress:
     delete_at: float = float("-inf")
     absent_since: float | None = None
     look_s: float = FIRST_LOOK_S
-    error_s: float = ERROR_PAUSE_S
 
 
 class MachineRelease:
@@ -44,6 +44,7 @@ class MachineRelease:
         self._name = name
         self._row = present
         self._progress = _Progress()
+        self._backoff = Backoff(desk.random, ERROR_PAUSE_S, ERROR_PAUSE_MAX_S, spread=(0.75, 1.25))
         self._log = log.bind(machine=name)
 
     async def prove_gone(self) -> LedgerRow | None:
@@ -106,7 +107,7 @@ class MachineRelease:
             raise
         except ProviderError as error:
             self._log.warning("machine_delete_failed", machine_id=machine_id, error=str(error))
-            progress.delete_at = now() + self._error_pause_s()
+            progress.delete_at = now() + self._backoff.next_s()
             return
         progress.delete_at = now() + self._desk.random.uniform(REISSUE_MIN_S, REISSUE_MAX_S)
         self._log.info("machine_delete_sent", machine_id=machine_id, answer=answer.value)
@@ -140,15 +141,10 @@ class MachineRelease:
 
     async def _after(self, error: ProviderError) -> None:
         self._log.warning("release_interrupted", error=str(error))
-        pause_s = self._error_pause_s()
+        pause_s = self._backoff.next_s()
         if isinstance(error, RateLimitedError):
             pause_s = max(pause_s, min(error.retry_after_s, ERROR_PAUSE_MAX_S))
         await anyio.sleep(pause_s)
-
-    def _error_pause_s(self) -> float:
-        pause_s = self._progress.error_s
-        self._progress.error_s = min(pause_s * 2, ERROR_PAUSE_MAX_S)
-        return pause_s * self._desk.random.uniform(0.75, 1.25)
 
 
 async def may_act(desk: Desk, row: LedgerRow) -> bool:

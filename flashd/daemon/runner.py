@@ -8,6 +8,7 @@ from typing import Protocol
 import anyio
 import structlog
 
+from flashd.adapters.backoff import Backoff
 from flashd.adapters.store_types import EventOut
 from flashd.core.actions import (
     Act,
@@ -87,7 +88,7 @@ class Runner:
         self._progress: EventOut | None = None
         self._grant: Grant | None = None
         self._unread: RepoNews | None = None
-        self._read_again_s = FIRST_READ_AGAIN_S
+        self._read_again = Backoff(desk.random, FIRST_READ_AGAIN_S, LONGEST_READ_AGAIN_S, spread=(0.7, 1.3))
         self._read_again_at = 0.0
         self._watcher = desk.watchers.acquire(run.terms.repo)
         self._reader = ArtifactReader(desk.hub, self._watcher, desk.clock, run.terms)
@@ -185,7 +186,8 @@ class Runner:
             reading = await self._reader.news(attempt, news, snapshot)
         except HubError as error:
             return (self._put_off(news, error),)
-        self._unread, self._read_again_s = None, FIRST_READ_AGAIN_S
+        self._unread = None
+        self._read_again.reset()
         return (self._take_in(reading),)
 
     def _put_off(self, news: RepoNews, error: HubError) -> Observation:
@@ -193,8 +195,7 @@ class Runner:
         if self._unread is None:
             self._log.warning("artifacts_unread", error=str(error))
         self._unread = RepoNews(news.head, (), (), resync=True)
-        self._read_again_at = self._desk.clock.now() + self._read_again_s * self._desk.random.uniform(0.7, 1.3)
-        self._read_again_s = min(self._read_again_s * 2, LONGEST_READ_AGAIN_S)
+        self._read_again_at = self._desk.clock.now() + self._read_again.next_s()
         return HubUnreadable(detail=str(error))
 
     async def _overdue_news(self) -> tuple[Observation, ...]:
